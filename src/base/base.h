@@ -1,0 +1,19 @@
+/* base.h — the door of the room `base`: everything that knows nothing of tensors, ranks or models. */
+#ifndef WEFT_BASE_H
+#define WEFT_BASE_H
+
+#include "base/status.h"   /* failing with one message; WEFT_TRY                        */
+#include "base/checked.h"  /* sizes that are checked before they are multiplied         */
+#include "base/log.h"      /* the log hook                                              */
+#include "base/mem.h"      /* memory kinds, providers, the account of every byte, arena */
+#include "base/pool.h"     /* equal buffers, taken and given back                       */
+#include "base/clock.h"    /* time, the clock hook, deadlines                           */
+#include "base/trace.h"    /* ring of events; emitted here, read by metrics             */
+#include "base/fault.h"    /* fault injection for tests                                 */
+#include "base/guard.h"    /* finding the first value that is not finite or too large   */
+#include "base/philox.h"   /* randomness by address                                     */
+#include "base/text.h"     /* growing strings, suggestions, sizes with suffixes          */
+#include "base/opt.h"      /* the option table: flags, YAML, help, record               */
+#include "base/ctx.h"      /* one rank's bundle of the above                            */
+
+#endif

@@ -1,0 +1,29 @@
+/* text.h — growing strings, "did you mean", sizes with suffixes. */
+#ifndef WEFT_BASE_TEXT_H
+#define WEFT_BASE_TEXT_H
+
+#include "base/status.h"
+
+typedef struct weft_text { /* a growing string; {0} is empty; data is NUL-terminated once something was added */
+    char *data;
+    size_t len, cap;
+    bool failed; /* out of memory: later calls do nothing */
+} weft_text;
+
+void weft_text_add(weft_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void weft_text_free(weft_text *t);
+
+/* The name in names[0..n) nearest to `word` by edit distance, or NULL when none is near. */
+const char *weft_suggest(const char *word, const char *const *names, int n);
+
+/* "64K", "16M", "2G", "100" -> bytes or counts (powers of 1024). Refuses signs, junk and overflow. */
+weft_status weft_parse_size(const char *s, int64_t *out);
+weft_status weft_parse_i64(const char *s, int64_t *out);
+weft_status weft_parse_f64(const char *s, double *out);
+
+/* "3.21 GiB" into buf. */
+const char *weft_format_bytes(double bytes, char *buf, size_t n);
+/* "0:41:07" into buf. */
+const char *weft_format_duration(double seconds, char *buf, size_t n);
+
+#endif

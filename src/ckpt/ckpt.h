@@ -1,0 +1,48 @@
+/* ckpt.h — the door of the room `ckpt`: safetensors files, Hugging Face directories. It sees tables of
+ * tensors only, never the model. LOCAL throughout. */
+#ifndef WEFT_CKPT_H
+#define WEFT_CKPT_H
+
+#include "optim/optim.h"
+
+/* ---- one safetensors file, mapped read-only ------------------------------------------------------- */
+
+typedef struct weft_st weft_st;
+typedef struct weft_st_entry { const char *name; weft_view view; } weft_st_entry;
+
+/* Checks everything the format demands (header length, JSON, duplicate names, sizes, holes, overlaps, end)
+ * before any tensor is looked at. Refuses with file, expected and actual size. */
+weft_status weft_st_open(weft_st **out, const char *path);
+void weft_st_close(weft_st *st);
+int weft_st_count(const weft_st *st);
+const weft_st_entry *weft_st_at(const weft_st *st, int i);
+const weft_view *weft_st_find(const weft_st *st, const char *name);       /* NULL when absent */
+weft_status weft_st_require(const weft_st *st, const char *name, const weft_view **out); /* names the nearest */
+const char *weft_st_meta(const weft_st *st, const char *key);             /* NULL when absent */
+const char *weft_st_path(const weft_st *st);
+
+/* Writes views in the canonical order (larger alignment first, then name; header padded to 8), to a
+ * temporary name, synced, then renamed. meta: key, value, key, value, NULL; or NULL. */
+weft_status weft_st_write(const char *path, const weft_st_entry *entries, int n, const char *const *meta);
+
+/* ---- a model directory ---------------------------------------------------------------------------- */
+
+/* Reads every tensor of the table from `dir` (model.safetensors, or shards by the index), converting to
+ * `dtype`, into the array `weights`. Refuses missing tensors, other shapes and unknown names (but not
+ * known buffers such as `attn.bias`, `rotary_emb.inv_freq`; a tied model may hold lm_head.weight when its bytes equal
+ * the embedding's). A name may lack or have the prefix "transformer." / "model." . */
+weft_status weft_ckpt_load_weights(const char *dir, const weft_spec *spec, int n, bool tied, void *weights,
+                                   weft_dtype dtype);
+/* Writes model.safetensors (F32, BF16, F16 or F64 in the file), sharded with an index when larger than
+ * max_shard_bytes (0: never). */
+weft_status weft_ckpt_save_weights(const char *dir, const weft_spec *spec, int n, const void *weights,
+                                   weft_dtype dtype, weft_dtype file_dtype, int64_t max_shard_bytes);
+
+/* mkdir -p; refuses a path that exists as a file. */
+weft_status weft_make_dir(const char *path);
+/* Whole small file; refuses more than max bytes. The caller frees *data. */
+weft_status weft_read_file(const char *path, size_t max, char **data, size_t *bytes);
+/* Temporary name, sync, rename, sync of the folder. */
+weft_status weft_write_file(const char *path, const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,123 @@
+/* comm.h — the door of the room `comm`: bytes between ranks.
+ *
+ * A world is this rank's end of a set of ranks over one transport. A comm is a group of its ranks with
+ * its own tags and counters. Messages of one (sender, receiver, comm, tag) arrive in order; a send may
+ * complete only when the peer has posted the receive, so a plan that relies on buffering dead-locks in
+ * tests and not at a user's site. Sums are taken in a fixed order: the same bits every run.
+ * Every wait has a deadline; when it passes, or when another rank has failed, the wait returns an error
+ * that names rank, peer, operation, layer, step, and bytes done and expected. */
+#ifndef WEFT_COMM_H
+#define WEFT_COMM_H
+
+#include "tensor/tensor.h"
+
+typedef struct weft_world weft_world;
+typedef struct weft_comm weft_comm;
+
+/* ---- worlds --------------------------------------------------------------------------------------- */
+
+/* One rank alone. LOCAL */
+weft_status weft_world_self(weft_world **out, weft_ctx *ctx);
+
+/* N ranks of one machine over a shared mapping. The mapping is made once (weft_local_create), by the
+ * supervisor or by the test that starts threads; each rank joins it. */
+typedef struct weft_local weft_local;
+weft_status weft_local_create(weft_local **out, int ranks);            /* LOCAL; memfd-backed            */
+int weft_local_fd(const weft_local *local);                            /* to hand over by inheritance    */
+weft_status weft_local_attach(weft_local **out, int fd);               /* in a child process             */
+void weft_local_destroy(weft_local *local);                            /* unmaps                         */
+weft_status weft_world_local(weft_world **out, weft_ctx *ctx, weft_local *local, int rank); /* COLLECTIVE */
+
+/* Runs fn(ctx, world, ud) on `ranks` threads, as ranks 0..ranks-1 of a local world; returns the first
+ * failure (its message is the caller's last error). For tests and for programs that want thread ranks. */
+typedef weft_status (*weft_rank_fn)(weft_ctx *ctx, weft_world *world, void *ud);
+weft_status weft_run_threads(int ranks, weft_rank_fn fn, void *ud);
+
+/* Starts `ranks` copies of this program (re-exec of /proc/self/exe with argv), watches them, ends all
+ * when one fails. The children find their place with weft_local_from_env. *exit_code: what the program
+ * should exit with. The status is the first failing rank's; its message names rank, cause and place. */
+typedef struct weft_spawn { int ranks; int threads_per_rank; char *const *argv; double grace_seconds; } weft_spawn;
+weft_status weft_local_supervise(const weft_spawn *spawn, int *exit_code);
+/* In a child: *local and *rank from the environment; *local NULL when this process was not started so. */
+weft_status weft_local_from_env(weft_local **local, int *rank);
+
+/* Reports this rank's failure to the others and to the supervisor (first one wins) before it leaves. */
+void weft_world_abort(weft_world *world, weft_status st, const char *message);
+void weft_world_close(weft_world *world); /* COLLECTIVE when the status so far is good */
+
+int weft_world_rank(const weft_world *w);
+int weft_world_size(const weft_world *w);
+const char *weft_world_transport(const weft_world *w);
+weft_ctx *weft_world_ctx(const weft_world *w);
+void weft_world_set_timeout(weft_world *w, double seconds); /* default 120 */
+
+/* What this rank is doing, for error messages of others: op is a string constant. LOCAL, cheap. */
+void weft_place(weft_world *w, const char *op, int layer, int step);
+
+/* ---- groups --------------------------------------------------------------------------------------- */
+
+/* COLLECTIVE over the world: every rank calls it for every group in the same order; ranks outside the
+ * group get *out = NULL. ranks[] are world ranks, in group order. */
+weft_status weft_comm_create(weft_comm **out, weft_world *w, const int *ranks, int n, const char *name);
+void weft_comm_destroy(weft_comm *c);
+int weft_comm_rank(const weft_comm *c);
+int weft_comm_size(const weft_comm *c);
+weft_world *weft_comm_world(const weft_comm *c);
+
+typedef struct weft_counters {
+    int64_t bytes_logical; /* payload of this rank that peers received, counted here, at the sender */
+    int64_t bytes_copied;  /* bytes that this rank moved through buffers of the transport */
+    int64_t messages;      /* sent */
+    double flight_seconds; /* time with a transfer of this rank in flight */
+    double exposed_seconds;/* time this rank was blocked on one */
+} weft_counters;
+void weft_comm_counters(const weft_comm *c, weft_counters *out);
+void weft_world_counters(const weft_world *w, weft_counters *out); /* sum over its comms, dead ones included */
+
+/* ---- point to point ------------------------------------------------------------------------------- */
+
+typedef struct weft_req { /* owned by the caller; must not move between post and completion */
+    weft_comm *comm;
+    const void *send;      /* what a send reads, or NULL */
+    void *recv;            /* where a receive writes, or NULL */
+    size_t bytes, done_bytes;
+    int peer;              /* group rank */
+    int tag;
+    int state;             /* transport's */
+    struct weft_req *next; /* transport's */
+    uint64_t priv[4];      /* transport's */
+} weft_req;
+
+enum { WEFT_TAG_USER_MAX = 1 << 20 }; /* tags 0 .. WEFT_TAG_USER_MAX-1 are the caller's */
+
+/* Non-blocking; peer is a group rank (not this rank); bytes 0 completes at once and sends nothing.
+ * Sizes of the two ends must agree; when they do not, both get an error. */
+weft_status weft_isend(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                       weft_queue *queue, weft_req *req);
+weft_status weft_irecv(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                       weft_queue *queue, weft_req *req);
+weft_status weft_test(weft_req *req, bool *done); /* moves what can move, never blocks */
+weft_status weft_wait(weft_req *req);
+weft_status weft_wait_all(weft_req *reqs, int n);
+/* Moves what can move; for kernels' poll. Errors surface at the next wait. */
+void weft_progress(weft_world *w);
+
+/* ---- collectives (COLLECTIVE over the comm) ------------------------------------------------------- */
+
+/* counts[i]: bytes of rank i. recv has room for their sum, in rank order; send may be its own place in recv. */
+weft_status weft_all_gather(weft_comm *c, const void *send, void *recv, const size_t *counts);
+/* send: sum(counts) elements, in rank order; recv: counts[me] elements = sum over ranks in the order
+ * me+1, me+2, ..., me (own part last), added one after the other in dtype (f32 or f64). */
+weft_status weft_reduce_scatter(weft_comm *c, const void *send, void *recv, const int64_t *counts, weft_dtype t);
+/* sizes in bytes; displacements are the running sums. */
+weft_status weft_all_to_all(weft_comm *c, const void *send, const size_t *send_bytes, void *recv,
+                            const size_t *recv_bytes);
+typedef enum { WEFT_SUM, WEFT_MAX, WEFT_MIN } weft_op;
+/* In place; f32, f64, i64. The same bits on every rank and in every run. */
+weft_status weft_all_reduce(weft_comm *c, void *data, int64_t n, weft_dtype t, weft_op op);
+weft_status weft_broadcast(weft_comm *c, void *data, size_t bytes, int root);
+weft_status weft_barrier(weft_comm *c);
+/* Every rank gets the worst status of all; a rank that was fine gets the message of the first that was not. */
+weft_status weft_agree(weft_comm *c, weft_status mine);
+
+#endif

@@ -1,0 +1,121 @@
+/* kern.h — the door of the room `kern`: arithmetic on one rank's memory.
+ *
+ * Kernels know nothing of ranks, layouts, files or models. One folder per operation; `X.ref.c` is the
+ * specification (built for float and double), `X.avx2.c` and `X.avx512.c` the fast ones, built from one
+ * source where that fits. `kern_list.inc` is the manifest: a kernel that is absent from it cannot exist.
+ *
+ * A kernel table holds one function per operation and precision. The reference fills every entry; each
+ * instruction set overrides what it has. Precision P has two element types (tensor.h): R for sums and
+ * residuals, C for operands of products. Pointers are untyped here; comments give the type.
+ * All functions are LOCAL, allocate nothing, and complete before they return when `queue` is NULL.
+ * Leading dimensions (`ld`) count elements between rows. rows == 0 is always allowed. */
+#ifndef WEFT_KERN_H
+#define WEFT_KERN_H
+
+#include "tensor/tensor.h"
+
+#include "kern/attention/attention.h"
+#include "kern/gemm/gemm.h"
+
+typedef enum { WEFT_ISA_REF, WEFT_ISA_AVX2, WEFT_ISA_AVX512, WEFT_ISA_AMX, WEFT_ISA_COUNT } weft_isa;
+
+const char *weft_isa_name(weft_isa isa);
+bool weft_isa_parse(const char *s, weft_isa *out);
+/* What this machine can run: CPUID, the operating system's XCR0 and, for AMX, the permission call. */
+bool weft_isa_available(weft_isa isa);
+weft_isa weft_isa_best(void);
+
+typedef struct weft_kern_ops {
+    weft_attn_ops attn; /* attention/attention.h */
+
+    /* y[rows,n] (C) = x / rms(x) * w.  x (R), w (R), rstd[rows] (R) is kept for backward. */
+    void (*rmsnorm_fwd)(void *y, int64_t y_ld, void *rstd, const void *x, int64_t x_ld, const void *w, int64_t rows,
+                        int64_t n, double eps, int threads);
+    /* dx (R) += ..., dw (R) += sum over rows.  dy (C). work: weft_norm_work_bytes. */
+    void (*rmsnorm_bwd)(void *dx, int64_t dx_ld, void *dw, const void *dy, int64_t dy_ld, const void *x, int64_t x_ld,
+                        const void *w, const void *rstd, int64_t rows, int64_t n, void *work, int threads);
+    /* The same per head, in place on x[rows, heads, n] (C): x is overwritten by the result; the input is
+     * copied to `keep` [rows, heads, n] (C, dense) for backward. rstd[rows, heads] (R). */
+    void (*headnorm_fwd)(void *x, int64_t x_ld, void *keep, void *rstd, const void *w, int64_t rows, int64_t heads,
+                         int64_t n, double eps, int threads);
+    /* dx overwrites dy in place [rows, heads, n] (C); dw (R) +=. */
+    void (*headnorm_bwd)(void *dy, int64_t dy_ld, void *dw, const void *keep, const void *w, const void *rstd,
+                         int64_t rows, int64_t heads, int64_t n, void *work, int threads);
+    /* y (C) = (x - mean) * rstd * w + b;  x (R); mean, rstd [rows] (R). */
+    void (*layernorm_fwd)(void *y, int64_t y_ld, void *mean, void *rstd, const void *x, int64_t x_ld, const void *w,
+                          const void *b, int64_t rows, int64_t n, double eps, int threads);
+    void (*layernorm_bwd)(void *dx, int64_t dx_ld, void *dw, void *db, const void *dy, int64_t dy_ld, const void *x,
+                          int64_t x_ld, const void *w, const void *mean, const void *rstd, int64_t rows, int64_t n,
+                          void *work, int threads);
+
+    /* Rotates pairs (i, i + n/2) of x[rows, heads, n] (C) in place by angle table cos, sin [rows, n/2] (R).
+     * sign +1 forward, -1 backward (the inverse of the rotation is its transpose; a scaled table scales both). */
+    void (*rope)(void *x, int64_t x_ld, const void *cos, const void *sin, int64_t rows, int64_t heads, int64_t n,
+                 int sign, int threads);
+
+    /* y = silu(gate) * up, all (C) [rows, n]. */
+    void (*swiglu_fwd)(void *y, int64_t y_ld, const void *gate, int64_t g_ld, const void *up, int64_t u_ld,
+                       int64_t rows, int64_t n, int threads);
+    /* dgate, dup (C) may be the same arrays as gate, up. */
+    void (*swiglu_bwd)(void *dgate, int64_t dg_ld, void *dup, int64_t du_ld, const void *dy, int64_t dy_ld,
+                       const void *gate, int64_t g_ld, const void *up, int64_t u_ld, int64_t rows, int64_t n,
+                       int threads);
+    /* "gelu_new": 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).  (C) */
+    void (*gelu_fwd)(void *y, int64_t y_ld, const void *x, int64_t x_ld, int64_t rows, int64_t n, int threads);
+    void (*gelu_bwd)(void *dx, int64_t dx_ld, const void *dy, int64_t dy_ld, const void *x, int64_t x_ld, int64_t rows,
+                     int64_t n, int threads); /* dx may be dy */
+
+    /* y[rows,n] (C) += b[n] (R);  db (R) += column sums of dy (C). */
+    void (*bias_fwd)(void *y, int64_t y_ld, const void *b, int64_t rows, int64_t n, int threads);
+    void (*bias_bwd)(void *db, const void *dy, int64_t dy_ld, int64_t rows, int64_t n, void *work, int threads);
+    /* The same on rows of type R (residual stream). */
+    void (*bias_fwd_r)(void *y, int64_t y_ld, const void *b, int64_t rows, int64_t n, int threads);
+
+    /* x[rows,n] (R) = table[id] (R) (+ pos_table[pos] (R) when not NULL). Ids and positions were checked. */
+    void (*embed_fwd)(void *x, const int32_t *id, const int64_t *pos, const void *table, const void *pos_table,
+                      int64_t rows, int64_t n, int threads);
+    /* dtable[id] (R) += dx, in row order (the same bits for any number of threads). */
+    void (*embed_bwd)(void *dtable, void *dpos_table, const int32_t *id, const int64_t *pos, const void *dx,
+                      int64_t rows, int64_t n, int threads);
+
+    /* Softmax cross-entropy over logits[rows,V] (R). target < 0: ignored, nll 0, gradient row 0.
+     * nll[rows] (R). dlogits[rows,V] (C) = (softmax - onehot) * scale when not NULL; it may be the same
+     * array as logits when R and C are the same type. */
+    void (*xent)(void *nll, void *dlogits, int64_t d_ld, void *logits, int64_t l_ld, const int32_t *target,
+                 double scale, int64_t rows, int64_t V, int threads);
+
+    /* One AdamW update with decoupled decay, all (R): m = b1 m + (1-b1) g', v likewise, g' = g * gscale,
+     * p -= lr * (m/c1 / (sqrt(v/c2) + eps) + wd * p), c1 = 1 - b1^t, c2 = 1 - b2^t. */
+    void (*adamw)(void *p, const void *g, void *m, void *v, int64_t n, const struct weft_adamw_args *args,
+                  int threads);
+
+    double (*sumsq)(const void *x, int64_t n, int threads);        /* (R) -> double, blocked order fixed     */
+    void (*axpy)(void *y, const void *x, double a, int64_t n, int threads); /* y += a x, (R)                */
+    void (*scale)(void *x, double a, int64_t n, int threads);      /* (R)                                   */
+    void (*to_compute)(void *c, const void *r, int64_t n, int threads); /* (C) = round(R)                   */
+    void (*to_real)(void *r, const void *c, int64_t n, int threads);    /* (R) = (C)                        */
+    /* r[rows,n] (R) += c[rows,n] (C), for gradients that return to the residual stream. */
+    void (*add_real)(void *r, int64_t r_ld, const void *c, int64_t c_ld, int64_t rows, int64_t n, int threads);
+} weft_kern_ops;
+
+typedef struct weft_adamw_args {
+    double lr, beta1, beta2, eps, weight_decay, c1, c2, gscale;
+} weft_adamw_args;
+
+typedef struct weft_kern {
+    weft_isa isa;
+    weft_kern_ops op[WEFT_PREC_COUNT];
+} weft_kern;
+
+/* The table of an instruction set. Refuses with the list of what this machine has when `isa` is not
+ * available. fp64 is always the reference. */
+weft_status weft_kern_init(weft_kern *kern, weft_isa isa);
+
+/* Bytes of `work` that *norm_bwd, bias_bwd need for rows of n elements. */
+size_t weft_norm_work_bytes(weft_prec p, int64_t n, int threads);
+
+typedef struct weft_kern_entry { const char *op; weft_prec prec; weft_isa isa; const char *symbol; } weft_kern_entry;
+/* The manifest, for tests and `weft info`. */
+const weft_kern_entry *weft_kern_manifest(int *n);
+
+#endif

@@ -1,0 +1,96 @@
+/* model.h — the door of the room `model`: config, parameters, forward and backward of one rank's rows.
+ *
+ * Families by Hugging Face config.json: llama, qwen2, qwen3, mistral, gpt2. The residual stream, master
+ * weights and gradients are R; operands of products and attention are C (tensor.h). Attention goes through
+ * a cp plan, one per distinct mask; everything else works on rows and knows nothing of ranks. */
+#ifndef WEFT_MODEL_H
+#define WEFT_MODEL_H
+
+#include "cp/cp.h"
+
+typedef enum { WEFT_LLAMA, WEFT_QWEN2, WEFT_QWEN3, WEFT_MISTRAL, WEFT_GPT2 } weft_family;
+typedef enum { WEFT_ROPE_NONE, WEFT_ROPE_PLAIN, WEFT_ROPE_LINEAR, WEFT_ROPE_LLAMA3, WEFT_ROPE_YARN } weft_rope_type;
+
+typedef struct weft_rope_config {
+    weft_rope_type type;
+    double theta, factor;
+    double low_freq_factor, high_freq_factor;          /* llama3 */
+    double beta_fast, beta_slow, attention_factor;     /* yarn; attention_factor 0: 0.1 ln(factor) + 1 */
+    int64_t original_max_position;
+} weft_rope_config;
+
+typedef struct weft_model_config {
+    weft_family family;
+    int64_t V, C, F, L, max_position;
+    int H, Hkv, D;
+    double norm_eps;
+    weft_rope_config rope;
+    bool tied;
+    bool qkv_bias, o_bias, mlp_bias; /* attention_bias / mlp_bias of llama, always q,k,v of qwen2, all of gpt2 */
+    int64_t window;          /* Hugging Face's sliding_window W: self and W-1 keys before; 0: none */
+    int64_t window_from_layer; /* layers below it are full (qwen2's max_window_layers) */
+    int64_t bos, eos;        /* -1: none */
+} weft_model_config;
+
+/* Reads and checks a config.json; messages name file and key. Both spellings of the RoPE keys. */
+weft_status weft_model_config_read(weft_model_config *out, const char *path);
+weft_status weft_model_config_write(const weft_model_config *config, const char *path, const char *torch_dtype);
+weft_status weft_model_config_check(const weft_model_config *config, const char *where);
+/* cos, sin tables [rows, D/2] (R) for positions. */
+void weft_rope_table(const weft_model_config *config, weft_prec prec, const int64_t *pos, int64_t rows, void *cos,
+                     void *sin);
+/* Parameters, and the FLOPs of a step's forward + backward over n tokens with `area` visible pairs. */
+int64_t weft_model_params(const weft_model_config *config);
+double weft_model_step_flops(const weft_model_config *config, int64_t tokens, double area);
+
+typedef struct weft_model weft_model;
+
+typedef struct weft_model_options {
+    weft_prec prec;
+    int64_t B, T, max_docs;  /* of one micro-batch, whole sequences */
+    weft_layout layout;
+    weft_cp_options cp;
+    bool train;              /* keeps activations and gradients */
+    int slots;
+} weft_model_options;
+
+/* COLLECTIVE over cp (plans agree). */
+weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm, weft_comm *cp,
+                              const weft_model_config *config, const weft_model_options *options);
+void weft_model_destroy(weft_model *model);
+
+/* The table of parameters (Hugging Face names and shapes) over one array of R, and the arrays. */
+const weft_spec *weft_model_spec(const weft_model *model, int *n);
+void *weft_model_weights(weft_model *model);   /* (R) */
+void *weft_model_gradients(weft_model *model); /* (R); NULL without train */
+int64_t weft_model_weight_count(const weft_model *model);
+/* Random weights by address: normal(0, 0.02), residual projections / sqrt(2L), norms 1, biases 0. LOCAL */
+void weft_model_init_weights(weft_model *model, uint64_t seed);
+/* After weights changed: makes the C copies. LOCAL */
+void weft_model_weights_changed(weft_model *model);
+void weft_model_zero_gradients(weft_model *model);
+
+/* What this rank holds of one micro-batch. token, target: [rows] of its own rows, in shard order. */
+typedef struct weft_micro {
+    int slot;
+    const weft_shard *shard;
+    const int32_t *token, *target; /* target < 0: no label */
+} weft_micro;
+
+/* nll_sum: sum over this rank's valid tokens (double); token_nll[rows] (R) or NULL.
+ * backward: gradients += d(sum of nll)/d(weights) * grad_scale, grad_scale = 1 / (valid tokens of the
+ * whole step). `ready` is called when a range of the gradient array is final for this micro-batch (or NULL).
+ * COLLECTIVE over cp. */
+typedef void (*weft_grad_ready)(void *ud, int64_t offset, int64_t count);
+weft_status weft_model_run(weft_model *model, const weft_micro *micro, bool backward, double grad_scale,
+                           double *nll_sum, void *token_nll, weft_grad_ready ready, void *ready_ud);
+
+/* Cached generation on one rank: appends n tokens at the next positions, logits[V] (R) of the last one. */
+typedef struct weft_decoder weft_decoder;
+weft_status weft_decoder_create(weft_decoder **out, weft_model *model, int64_t max_tokens);
+void weft_decoder_destroy(weft_decoder *d);
+weft_status weft_decoder_feed(weft_decoder *d, const int32_t *tokens, int64_t n, void *logits);
+
+void weft_model_describe(const weft_model *model, weft_text *out); /* plans of its attention */
+
+#endif

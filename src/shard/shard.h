@@ -1,0 +1,64 @@
+/* shard.h — the door of the room `shard`: which tokens a rank holds, and who sees whom. Integers only.
+ *
+ * A rank's share of a micro-batch is a list of segments, in the order in which its rows lie in memory
+ * (rank-major: all of one rank's pieces, row by row, chunk by chunk, document by document). With 2P chunks,
+ * chunk i of a row is [floor(iT/2P), floor((i+1)T/2P)); contiguous gives rank r chunks 2r and 2r+1, zigzag
+ * chunks r and 2P-1-r. No length has to divide anything; shares may be uneven or empty. */
+#ifndef WEFT_SHARD_H
+#define WEFT_SHARD_H
+
+#include "tensor/tensor.h"
+#include "kern/kern.h"
+
+typedef struct weft_segment { /* tokens start, start+stride, ... (len of them) of one document of one row */
+    int64_t row;
+    int64_t doc;    /* number of the document in its row */
+    int64_t start;  /* position within the document */
+    int64_t len, stride;
+    int64_t token;  /* index in the row of the first token; the i-th is token + i * stride */
+} weft_segment;
+
+typedef enum { WEFT_LAYOUT_CONTIGUOUS, WEFT_LAYOUT_ZIGZAG, WEFT_LAYOUT_COUNT } weft_layout_kind;
+typedef struct weft_layout { weft_layout_kind kind; } weft_layout;
+const char *weft_layout_name(weft_layout l);
+weft_status weft_layout_parse(const char *s, weft_layout *out);
+
+/* The documents of B rows of T tokens. Row b has offsets cu[first[b]] .. cu[first[b+1]-1]: the first is 0,
+ * the last is T, never decreasing (empty documents are allowed). Owned by the caller. */
+typedef struct weft_docs {
+    int64_t B, T;
+    const int64_t *cu;
+    const int64_t *first; /* [B+1] */
+} weft_docs;
+weft_status weft_docs_check(const weft_docs *docs);
+
+/* All ranks' segments of one micro-batch. */
+typedef struct weft_shard {
+    int P;
+    int64_t B, T;
+    int64_t pos0;            /* position of token 0 of a row: T_keys - T for queries that are the last part */
+    int64_t capacity;        /* segments that fit */
+    weft_segment *seg;       /* of rank r: seg[first[r]] .. seg[first[r+1]-1] */
+    int64_t *first;          /* [P+1] */
+    int64_t *rows;           /* [P] tokens of rank r */
+} weft_shard;
+
+/* Segments that P ranks can need for B rows with at most `docs` documents in all (with empty ones). */
+int64_t weft_shard_capacity(int64_t B, int64_t docs, int P);
+weft_status weft_shard_alloc(weft_shard *s, weft_arena *arena, int P, int64_t capacity);
+/* Fills s. pos0 > 0 needs one document per row. Refuses more segments than fit. LOCAL, same on every rank. */
+weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *docs, int64_t pos0);
+/* Tokens of rank r: what any shard with this layout gives, without making one. */
+int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int rank);
+/* The largest over ranks. */
+int64_t weft_shard_max_rows(weft_layout layout, int64_t B, int64_t T, int P);
+
+/* The token index in [0, B*T) and the position in its document, of every local row of `rank`. */
+void weft_shard_tokens(const weft_shard *s, int rank, int64_t *index, int64_t *pos);
+
+/* Visible (query, key) pairs of two segments; 0 for different rows or documents. Exact, O(1) or O(len). */
+int64_t weft_visible_area(const weft_mask *mask, const weft_segment *q, const weft_segment *k);
+/* Visible pairs of the queries of `rank`, over the keys of `owner` (or of all ranks: owner -1). */
+int64_t weft_shard_area(const weft_mask *mask, const weft_shard *q, int rank, const weft_shard *k, int owner);
+
+#endif
