@@ -1,0 +1,73 @@
+/* fault.c — parses WEFT_FAULT and acts at its site. */
+#include "base/fault.h"
+
+#include "base/text.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool kind_of(const char *s, weft_fault_kind *out)
+{
+    static const char *const names[] = {"none", "kill", "stop", "exit", "fail", "nan"};
+    for (int i = 0; i < 6; i++)
+        if (!strcmp(s, names[i])) {
+            *out = (weft_fault_kind)i;
+            return true;
+        }
+    return false;
+}
+
+static weft_status parse_field(weft_fault *f, const char *field)
+{
+    int64_t value = 0;
+    if (!strncmp(field, "site=", 5)) {
+        if (strlen(field + 5) >= sizeof f->site)
+            return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: site \"%s\" is longer than %zu letters", field + 5,
+                             sizeof f->site - 1);
+        memcpy(f->site, field + 5, strlen(field + 5) + 1);
+        return WEFT_OK;
+    }
+    if (!strncmp(field, "rank=", 5)) {
+        WEFT_TRY(weft_parse_i64(field + 5, &value));
+        f->rank = (int)value;
+        return WEFT_OK;
+    }
+    if (!strncmp(field, "hit=", 4)) return weft_parse_i64(field + 4, &f->hit);
+    return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: unknown part \"%s\"; known are rank=N, site=NAME, hit=N", field);
+}
+
+weft_status weft_fault_parse(weft_fault *fault, const char *spec)
+{
+    *fault = (weft_fault){.rank = -1, .hit = 1};
+    if (!spec || !*spec) return WEFT_OK;
+    char copy[160];
+    if (strlen(spec) >= sizeof copy) return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT is longer than 159 letters");
+    memcpy(copy, spec, strlen(spec) + 1);
+    char *rest = NULL, *word = strtok_r(copy, ":", &rest);
+    if (!word || !kind_of(word, &fault->kind))
+        return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: unknown kind \"%s\"; known are kill, stop, exit, fail, nan", word ? word : "");
+    while ((word = strtok_r(NULL, ":", &rest))) WEFT_TRY(parse_field(fault, word));
+    return WEFT_OK;
+}
+
+weft_status weft_fault_pass(weft_fault *f, int rank, const char *site, bool *nan)
+{
+    if (nan) *nan = false;
+    if (f->kind == WEFT_FAULT_NONE || (f->rank >= 0 && f->rank != rank) || strcmp(f->site, site)) return WEFT_OK;
+    if (++f->passed != f->hit) return WEFT_OK;
+    switch (f->kind) {
+    case WEFT_FAULT_KILL: raise(SIGKILL); break;
+    case WEFT_FAULT_STOP:
+        for (;;) pause();
+    case WEFT_FAULT_EXIT: _exit(5);
+    case WEFT_FAULT_FAIL:
+        return weft_fail(WEFT_ERR_INTERNAL, "injected fault at %s, pass %lld", site, (long long)f->hit);
+    case WEFT_FAULT_NAN:
+        if (nan) *nan = true;
+        break;
+    case WEFT_FAULT_NONE: break;
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,131 @@
+/* text.c — growing strings, suggestions, numbers with suffixes. */
+#include "base/text.h"
+#include "base/checked.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void weft_text_add(weft_text *t, const char *fmt, ...)
+{
+    if (t->failed) return;
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && t->len + (size_t)n + 1 > t->cap) {
+        size_t cap = (t->len + (size_t)n + 1) * 2;
+        char *p = realloc(t->data, cap);
+        if (p) t->data = p, t->cap = cap;
+        else t->failed = true;
+    }
+    if (n >= 0 && !t->failed) {
+        vsnprintf(t->data + t->len, t->cap - t->len, fmt, again);
+        t->len += (size_t)n;
+    }
+    va_end(again);
+}
+
+void weft_text_free(weft_text *t)
+{
+    free(t->data);
+    *t = (weft_text){0};
+}
+
+/* Levenshtein distance; words are short. */
+static int distance(const char *a, const char *b)
+{
+    enum { MAX = 64 };
+    int row[MAX + 1];
+    int n = (int)strlen(a), m = (int)strlen(b);
+    if (n > MAX || m > MAX) return MAX;
+    for (int j = 0; j <= m; j++) row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int above = row[j];
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            if (above + 1 < best) best = above + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            row[j] = best;
+            diagonal = above;
+        }
+    }
+    return row[m];
+}
+
+const char *weft_suggest(const char *word, const char *const *names, int n)
+{
+    const char *best = NULL;
+    int limit = (int)strlen(word) / 3 + 2; /* a third of the letters may be wrong */
+    for (int i = 0; i < n; i++) {
+        int d = distance(word, names[i]);
+        if (d < limit) limit = d, best = names[i];
+    }
+    return best;
+}
+
+weft_status weft_parse_i64(const char *s, int64_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    if (end == s || *end || isspace((unsigned char)*s))
+        return weft_fail(WEFT_ERR_REFUSED, "\"%s\" is not a whole number", s);
+    if (errno == ERANGE) return weft_fail(WEFT_ERR_REFUSED, "%s does not fit into 64 bits", s);
+    *out = v;
+    return WEFT_OK;
+}
+
+weft_status weft_parse_size(const char *s, int64_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    long long v = isdigit((unsigned char)*s) ? strtoll(s, &end, 10) : -1;
+    int64_t unit = 1;
+    if (end && *end) {
+        const char *at = strchr("KMGT", toupper((unsigned char)*end));
+        unit = at ? (int64_t)1 << (10 * (at - "KMGT" + 1)) : 0;
+        end++;
+    }
+    if (v < 0 || !unit || *end)
+        return weft_fail(WEFT_ERR_REFUSED, "\"%s\" is not a size; examples: 4096, 64K, 16M, 2G", s);
+    if (errno == ERANGE || !weft_mul_i64(v, unit, out))
+        return weft_fail(WEFT_ERR_REFUSED, "%s does not fit into 64 bits", s);
+    return WEFT_OK;
+}
+
+weft_status weft_parse_f64(const char *s, double *out)
+{
+    char *end = NULL;
+    double v = strtod(s, &end);
+    if (end == s || *end || isspace((unsigned char)*s) || !(v - v == 0.0))
+        return weft_fail(WEFT_ERR_REFUSED, "\"%s\" is not a finite number", s);
+    *out = v;
+    return WEFT_OK;
+}
+
+const char *weft_format_bytes(double bytes, char *buf, size_t n)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int u = 0;
+    while (bytes >= 1024.0 && u < 5) bytes /= 1024.0, u++;
+    snprintf(buf, n, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
+    return buf;
+}
+
+const char *weft_format_duration(double seconds, char *buf, size_t n)
+{
+    if (!(seconds >= 0 && seconds < 1e9)) {
+        snprintf(buf, n, "-");
+        return buf;
+    }
+    long long s = (long long)(seconds + 0.5);
+    snprintf(buf, n, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    return buf;
+}
