@@ -13,6 +13,7 @@
 #include "base/guard.h"    /* finding the first value that is not finite or too large   */
 #include "base/philox.h"   /* randomness by address                                     */
 #include "base/text.h"     /* growing strings, suggestions, sizes with suffixes          */
+#include "base/file.h"     /* mapped for reading, replaced whole for writing              */
 #include "base/opt.h"      /* the option table: flags, YAML, help, record               */
 #include "base/ctx.h"      /* one rank's bundle of the above                            */
 

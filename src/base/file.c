@@ -1,0 +1,133 @@
+/* file.c — mapping a file, and replacing a file so that no reader ever sees half of it. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* ---- reading ---------------------------------------------------------------------------------------- */
+
+static weft_status check_regular(int fd, const char *path, size_t *bytes)
+{
+    struct stat s;
+    if (fstat(fd, &s) != 0) return weft_fail(WEFT_ERR_IO, "cannot inspect %s: %s", path, strerror(errno));
+    if (S_ISDIR(s.st_mode)) return weft_fail(WEFT_ERR_REFUSED, "%s is a directory, not a file", path);
+    if (!S_ISREG(s.st_mode)) return weft_fail(WEFT_ERR_REFUSED, "%s is not a regular file", path);
+    if (s.st_size == 0) return weft_fail(WEFT_ERR_REFUSED, "file %s is empty", path);
+    *bytes = (size_t)s.st_size;
+    return WEFT_OK;
+}
+
+weft_status weft_map_open(weft_map *map, const char *path)
+{
+    /* O_NONBLOCK: opening a FIFO must end in a refusal, not wait for a writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return weft_fail(WEFT_ERR_REFUSED, "cannot read %s: %s", path, strerror(errno));
+    size_t bytes = 0;
+    weft_status st = check_regular(fd, path, &bytes);
+    if (st == WEFT_OK) {
+        void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED)
+            st = weft_fail(WEFT_ERR_IO, "cannot map %s (%zu bytes): %s", path, bytes, strerror(errno));
+        else
+            *map = (weft_map){data, bytes};
+    }
+    close(fd); /* the mapping keeps the file */
+    return st;
+}
+
+void weft_map_close(weft_map *map)
+{
+    if (map->data) munmap((void *)map->data, map->bytes);
+    *map = (weft_map){0};
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------- */
+
+static void writer_free(weft_writer *w)
+{
+    free(w->path);
+    free(w->temporary);
+    *w = (weft_writer){.fd = -1};
+}
+
+weft_status weft_writer_open(weft_writer *w, const char *path)
+{
+    *w = (weft_writer){.fd = -1};
+    size_t room = strlen(path) + 48;
+    w->path = strdup(path);
+    w->temporary = malloc(room);
+    if (!w->path || !w->temporary) {
+        writer_free(w);
+        return weft_fail(WEFT_ERR_MEMORY, "out of memory for the name of %s", path);
+    }
+    /* Process and thread in the name: ranks may be threads, and each may write its own files. */
+    snprintf(w->temporary, room, "%s.tmp-%ld-%ld", path, (long)getpid(), (long)syscall(SYS_gettid));
+    unlink(w->temporary); /* left by a killed process that had the same number */
+    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (w->fd < 0) {
+        weft_status st = weft_fail(WEFT_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+        writer_free(w);
+        return st;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_writer_put(weft_writer *w, const void *data, size_t bytes)
+{
+    const char *p = data;
+    while (bytes > 0) {
+        size_t piece = bytes < (1u << 30) ? bytes : (1u << 30); /* Linux writes at most 2 GiB at once */
+        ssize_t done = write(w->fd, p, piece);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0)
+            return weft_fail(WEFT_ERR_IO, "cannot write %s: %s", w->path, done < 0 ? strerror(errno) : "disk full");
+        p += done;
+        bytes -= (size_t)done;
+    }
+    return WEFT_OK;
+}
+
+static weft_status sync_folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = !slash ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+    if (!folder) return weft_fail(WEFT_ERR_MEMORY, "out of memory for the folder of %s", path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* Some file systems cannot sync a folder (EINVAL, EROFS); there the rename is all there is. */
+    int failed = fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != EROFS);
+    weft_status st = failed ? weft_fail(WEFT_ERR_IO, "cannot sync the folder %s: %s", folder, strerror(errno)) : WEFT_OK;
+    if (fd >= 0) close(fd);
+    free(folder);
+    return st;
+}
+
+weft_status weft_writer_commit(weft_writer *w)
+{
+    weft_status st = WEFT_OK;
+    if (fsync(w->fd) != 0) st = weft_fail(WEFT_ERR_IO, "cannot sync %s: %s", w->path, strerror(errno));
+    int closed = close(w->fd);
+    w->fd = -1;
+    if (st == WEFT_OK && closed != 0) st = weft_fail(WEFT_ERR_IO, "cannot close %s: %s", w->path, strerror(errno));
+    if (st == WEFT_OK && rename(w->temporary, w->path) != 0)
+        st = weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", w->temporary, w->path, strerror(errno));
+    if (st == WEFT_OK)
+        st = sync_folder_of(w->path);
+    else
+        unlink(w->temporary);
+    writer_free(w);
+    return st;
+}
+
+void weft_writer_abandon(weft_writer *w)
+{
+    if (w->fd >= 0) close(w->fd);
+    if (w->temporary) unlink(w->temporary);
+    writer_free(w);
+}
