@@ -23,7 +23,13 @@ const char *weft_isa_name(weft_isa isa);
 bool weft_isa_parse(const char *s, weft_isa *out);
 /* What this machine can run: CPUID, the operating system's XCR0 and, for AMX, the permission call. */
 bool weft_isa_available(weft_isa isa);
+/* The strongest available one; the environment's WEFT_ISA=ref|avx2|avx512|amx lowers it (a bad value is
+ * refused by weft_kern_init). */
 weft_isa weft_isa_best(void);
+
+typedef struct weft_adamw_args {
+    double lr, beta1, beta2, eps, weight_decay, c1, c2, gscale;
+} weft_adamw_args;
 
 typedef struct weft_kern_ops {
     weft_attn_ops attn; /* attention/attention.h */
@@ -41,7 +47,7 @@ typedef struct weft_kern_ops {
     /* dx overwrites dy in place [rows, heads, n] (C); dw (R) +=. */
     void (*headnorm_bwd)(void *dy, int64_t dy_ld, void *dw, const void *keep, const void *w, const void *rstd,
                          int64_t rows, int64_t heads, int64_t n, void *work, int threads);
-    /* y (C) = (x - mean) * rstd * w + b;  x (R); mean, rstd [rows] (R). */
+    /* y (C) = (x - mean) * rstd * w + b;  x (R); mean, rstd [rows] (R). Backward adds to dx, dw and db (R). */
     void (*layernorm_fwd)(void *y, int64_t y_ld, void *mean, void *rstd, const void *x, int64_t x_ld, const void *w,
                           const void *b, int64_t rows, int64_t n, double eps, int threads);
     void (*layernorm_bwd)(void *dx, int64_t dx_ld, void *dw, void *db, const void *dy, int64_t dy_ld, const void *x,
@@ -86,8 +92,7 @@ typedef struct weft_kern_ops {
 
     /* One AdamW update with decoupled decay, all (R): m = b1 m + (1-b1) g', v likewise, g' = g * gscale,
      * p -= lr * (m/c1 / (sqrt(v/c2) + eps) + wd * p), c1 = 1 - b1^t, c2 = 1 - b2^t. */
-    void (*adamw)(void *p, const void *g, void *m, void *v, int64_t n, const struct weft_adamw_args *args,
-                  int threads);
+    void (*adamw)(void *p, const void *g, void *m, void *v, int64_t n, const weft_adamw_args *args, int threads);
 
     double (*sumsq)(const void *x, int64_t n, int threads);        /* (R) -> double, blocked order fixed     */
     void (*axpy)(void *y, const void *x, double a, int64_t n, int threads); /* y += a x, (R)                */
@@ -97,10 +102,6 @@ typedef struct weft_kern_ops {
     /* r[rows,n] (R) += c[rows,n] (C), for gradients that return to the residual stream. */
     void (*add_real)(void *r, int64_t r_ld, const void *c, int64_t c_ld, int64_t rows, int64_t n, int threads);
 } weft_kern_ops;
-
-typedef struct weft_adamw_args {
-    double lr, beta1, beta2, eps, weight_decay, c1, c2, gscale;
-} weft_adamw_args;
 
 typedef struct weft_kern {
     weft_isa isa;

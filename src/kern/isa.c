@@ -1,0 +1,115 @@
+/* isa.c — which instruction sets this machine can run. A CPUID bit alone is not enough: the operating
+ * system must save the registers too (XCR0), and AMX tiles need a permission per process. */
+#include "kern/kern.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+static const char *const isa_names[WEFT_ISA_COUNT] = {"ref", "avx2", "avx512", "amx"};
+
+const char *weft_isa_name(weft_isa isa)
+{
+    return isa >= 0 && isa < WEFT_ISA_COUNT ? isa_names[isa] : "unknown";
+}
+
+bool weft_isa_parse(const char *s, weft_isa *out)
+{
+    for (int i = 0; s && i < WEFT_ISA_COUNT; i++)
+        if (strcmp(s, isa_names[i]) == 0) {
+            *out = (weft_isa)i;
+            return true;
+        }
+    return false;
+}
+
+#if defined(__x86_64__)
+
+typedef struct cpu_facts { uint32_t f1c, f7b, f7d, xcr0; } cpu_facts;
+
+static cpu_facts read_cpu(void)
+{
+    cpu_facts f = {0, 0, 0, 0};
+    uint32_t a, b, c, d;
+    if (__get_cpuid(1, &a, &b, &c, &d)) f.f1c = c;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+        f.f7b = b;
+        f.f7d = d;
+    }
+    if (f.f1c & bit_OSXSAVE) { /* xgetbv without OSXSAVE is an illegal instruction */
+        uint32_t lo, hi;
+        __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+        f.xcr0 = lo;
+    }
+    return f;
+}
+
+static bool all_set(uint32_t word, uint32_t bits) { return (word & bits) == bits; }
+
+static bool has_avx2(const cpu_facts *f)
+{
+    return all_set(f->xcr0, 0x6u) /* xmm, ymm */ && all_set(f->f1c, bit_AVX | bit_FMA | bit_F16C) &&
+           all_set(f->f7b, bit_AVX2);
+}
+
+static bool has_avx512(const cpu_facts *f)
+{
+    return has_avx2(f) && all_set(f->xcr0, 0xe6u) /* + opmask, both halves of zmm */ &&
+           all_set(f->f7b, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL);
+}
+
+static bool has_amx(const cpu_facts *f)
+{
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, XTILE = 3 << 17 };
+    enum { REQUEST_PERMISSION = 0x1023, XTILEDATA = 18 }; /* arch_prctl(ARCH_REQ_XCOMP_PERM, ...) */
+    return has_avx512(f) && all_set(f->f7d, AMX_BF16 | AMX_TILE) && all_set(f->xcr0, XTILE) &&
+           syscall(SYS_arch_prctl, REQUEST_PERMISSION, XTILEDATA) == 0;
+}
+
+static void detect(bool available[WEFT_ISA_COUNT])
+{
+    const cpu_facts f = read_cpu();
+    available[WEFT_ISA_AVX2] = has_avx2(&f);
+    available[WEFT_ISA_AVX512] = has_avx512(&f);
+    available[WEFT_ISA_AMX] = has_amx(&f);
+}
+
+#else
+
+static void detect(bool available[WEFT_ISA_COUNT]) { (void)available; }
+
+#endif
+
+/* A fact of the hardware, found once per process. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool found[WEFT_ISA_COUNT];
+
+static void detect_once(void)
+{
+    detect(found);
+    found[WEFT_ISA_REF] = true;
+}
+
+bool weft_isa_available(weft_isa isa)
+{
+    if (isa < 0 || isa >= WEFT_ISA_COUNT) return false;
+    pthread_once(&once, detect_once);
+    return found[isa];
+}
+
+/* WEFT_ISA lowers the choice, so that a whole test suite can run at each level. A value that is no name, or
+ * names what the machine lacks, is refused by weft_kern_init, which can say so. */
+weft_isa weft_isa_best(void)
+{
+    weft_isa best = WEFT_ISA_REF, cap = WEFT_ISA_AMX;
+    weft_isa_parse(getenv("WEFT_ISA"), &cap);
+    for (int i = 0; i <= (int)cap; i++)
+        if (weft_isa_available((weft_isa)i)) best = (weft_isa)i;
+    return best;
+}

@@ -1,0 +1,37 @@
+/* xent.ref.inl — template, see ref_each.inl.
+ *   nll = log(sum_j exp(x_j - m)) - (x_t - m),  m = max_j x_j;   dx_j = (exp(x_j - m) / sum - [j = t]) scale
+ * Ignored rows select zeros and are not read: a NaN there must not survive as NaN x 0. The sum is taken in
+ * double, because it has V terms. Gradients are written after the row's logits were read for the last time
+ * element by element, so that dlogits may be logits. */
+
+static void NAME(xent_ignored)(R *nll, C *d, int64_t V)
+{
+    *nll = 0;
+    for (int64_t j = 0; d && j < V; j++) d[j] = TO_C(0);
+}
+
+static void NAME(xent_row)(R *nll, C *d, const R *x, int64_t target, R scale, int64_t V)
+{
+    R max = x[0];
+    for (int64_t j = 1; j < V; j++)
+        if (x[j] > max) max = x[j];
+    double sum = 0;
+    for (int64_t j = 0; j < V; j++) sum += (double)FN(exp)(x[j] - max);
+    *nll = (R)(log(sum) - ((double)x[target] - (double)max));
+    if (!d) return;
+    const R inv = (R)(1 / sum), p_target = FN(exp)(x[target] - max) * inv;
+    for (int64_t j = 0; j < V; j++) d[j] = TO_C(FN(exp)(x[j] - max) * inv * scale);
+    d[target] = TO_C((p_target - 1) * scale);
+}
+
+void NAME(xent)(void *nll, void *dlogits, int64_t d_ld, void *logits, int64_t l_ld, const int32_t *target,
+                double scale, int64_t rows, int64_t V, int threads)
+{
+    (void)threads;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        C *d = dlogits ? (C *)dlogits + r * d_ld : NULL;
+        if (target[r] < 0) NAME(xent_ignored)((R *)nll + r, d, V);
+        else NAME(xent_row)((R *)nll + r, d, (const R *)logits + r * l_ld, target[r], (R)scale, V);
+    }
+}
