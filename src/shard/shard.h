@@ -46,7 +46,7 @@ typedef struct weft_shard {
 /* Segments that P ranks can need for B rows with at most `docs` documents in all (with empty ones). */
 int64_t weft_shard_capacity(int64_t B, int64_t docs, int P);
 weft_status weft_shard_alloc(weft_shard *s, weft_arena *arena, int P, int64_t capacity);
-/* Fills s. pos0 > 0 needs one document per row. Refuses more segments than fit. LOCAL, same on every rank. */
+/* Fills s. pos0 != 0 needs one document per row. Refuses more segments than fit. LOCAL, same on every rank. */
 weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *docs, int64_t pos0);
 /* Tokens of rank r: what any shard with this layout gives, without making one. */
 int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int rank);
@@ -60,5 +60,18 @@ void weft_shard_tokens(const weft_shard *s, int rank, int64_t *index, int64_t *p
 int64_t weft_visible_area(const weft_mask *mask, const weft_segment *q, const weft_segment *k);
 /* Visible pairs of the queries of `rank`, over the keys of `owner` (or of all ranks: owner -1). */
 int64_t weft_shard_area(const weft_mask *mask, const weft_shard *q, int rank, const weft_shard *k, int owner);
+
+/* Walks, in one merge of two sorted lists, the groups of segments of `rank` (queries) and of `owner` (keys)
+ * that share row and document: nothing else can be visible. After each `true`, the group is q[q0..q1) x
+ * k[k0..k1), and q_row, k_row are the rows in memory at which its first segments begin. LOCAL */
+typedef struct weft_join {
+    const weft_segment *q, *k;
+    int64_t nq, nk;
+    int64_t q0, q1, k0, k1;
+    int64_t q_row, k_row;
+    int64_t q_row_next, k_row_next; /* of segments q1, k1 */
+} weft_join;
+weft_join weft_join_start(const weft_shard *q, int rank, const weft_shard *k, int owner);
+bool weft_join_next(weft_join *j);
 
 #endif

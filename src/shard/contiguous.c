@@ -1,0 +1,19 @@
+/* contiguous.c — rank r holds chunks 2r and 2r+1 of 2P: one run of neighbouring tokens.
+ * Causal work is uneven: max/mean = 2 - 1/P (the last rank sees everything). */
+#include "shard/shard_impl.h"
+
+static int64_t runs(int64_t T, int P, int rank)
+{
+    (void)T, (void)P, (void)rank;
+    return 1;
+}
+
+static weft__run run(int64_t T, int P, int rank, int64_t i)
+{
+    (void)i;
+    int64_t n = 2 * (int64_t)P;
+    int64_t begin = weft__chunk_begin(T, n, 2 * (int64_t)rank);
+    return (weft__run){begin, weft__chunk_begin(T, n, 2 * (int64_t)rank + 2) - begin, 1};
+}
+
+const weft__layout_ops weft__layout_contiguous = {"contiguous", runs, run};

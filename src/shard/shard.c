@@ -1,0 +1,143 @@
+/* shard.c — from a layout and documents to every rank's segments.
+ *
+ * A rank's runs (shard_impl.h) are cut at document bounds, and a piece that continues the one before it is
+ * merged with it: zigzag's last rank, and any layout on one rank, get whole documents and not halves. */
+#include "shard/shard_impl.h"
+
+weft_status weft_docs_check(const weft_docs *docs)
+{
+    int64_t tokens;
+    if (docs->B < 1 || docs->T < 1 || !weft_mul_i64(docs->B, docs->T, &tokens))
+        return weft_fail(WEFT_ERR_REFUSED, "documents: %lld rows of %lld tokens; both must be at least 1 and their product fit 63 bits",
+                         (long long)docs->B, (long long)docs->T);
+    if (docs->first[0] != 0)
+        return weft_fail(WEFT_ERR_REFUSED, "documents: first[0] = %lld, must be 0", (long long)docs->first[0]);
+    for (int64_t b = 0; b < docs->B; b++) {
+        int64_t begin = docs->first[b], end = docs->first[b + 1];
+        if (end - begin < 2)
+            return weft_fail(WEFT_ERR_REFUSED, "documents: row %lld has %lld offsets, needs at least 0 and T = %lld",
+                             (long long)b, (long long)(end - begin), (long long)docs->T);
+        if (docs->cu[begin] != 0 || docs->cu[end - 1] != docs->T)
+            return weft_fail(WEFT_ERR_REFUSED, "documents: offsets of row %lld run from %lld to %lld, must run from 0 to T = %lld",
+                             (long long)b, (long long)docs->cu[begin], (long long)docs->cu[end - 1], (long long)docs->T);
+        for (int64_t i = begin; i + 1 < end; i++)
+            if (docs->cu[i + 1] < docs->cu[i])
+                return weft_fail(WEFT_ERR_REFUSED, "documents: row %lld: offset %lld (%lld) is below the one before it (%lld)",
+                                 (long long)b, (long long)(i + 1 - begin), (long long)docs->cu[i + 1], (long long)docs->cu[i]);
+    }
+    return WEFT_OK;
+}
+
+/* A row of T tokens is cut by at most 2P-1 chunk bounds, and each cut adds at most one segment to the
+ * row's documents; over B rows that stays below docs + 2PB. */
+int64_t weft_shard_capacity(int64_t B, int64_t docs, int P) { return docs + 2 * (int64_t)P * B; }
+
+weft_status weft_shard_alloc(weft_shard *s, weft_arena *arena, int P, int64_t capacity)
+{
+    if (P < 1 || capacity < 0)
+        return weft_fail(WEFT_ERR_REFUSED, "shard: %d ranks with room for %lld segments", P, (long long)capacity);
+    *s = (weft_shard){.P = P, .capacity = capacity};
+    WEFT_TRY(WEFT_NEW(arena, capacity, "shard segments", &s->seg));
+    WEFT_TRY(WEFT_NEW0(arena, (int64_t)P + 1, "shard segments", &s->first));
+    return WEFT_NEW0(arena, P, "shard segments", &s->rows);
+}
+
+/* The first document of the row that ends behind `token`: cu[d] <= token < cu[d+1]. */
+static int64_t find_document(const int64_t *cu, int64_t n, int64_t token)
+{
+    int64_t lo = 0, hi = n;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (cu[mid + 1] > token) hi = mid;
+        else lo = mid + 1;
+    }
+    return lo;
+}
+
+typedef struct writer { /* appends segments; remembers where the current rank's begin, so as not to merge across ranks */
+    weft_shard *s;
+    int64_t n, rank_begin;
+} writer;
+
+static bool continues(const weft_segment *a, const weft_segment *b)
+{
+    return a->row == b->row && a->doc == b->doc && a->stride == 1 && b->stride == 1 && a->token + a->len == b->token;
+}
+
+static weft_status append(writer *w, weft_segment seg)
+{
+    if (w->n > w->rank_begin && continues(&w->s->seg[w->n - 1], &seg)) {
+        w->s->seg[w->n - 1].len += seg.len;
+        return WEFT_OK;
+    }
+    if (w->n == w->s->capacity)
+        return weft_fail(WEFT_ERR_REFUSED, "shard: more than %lld segments; plan for more documents per micro-batch",
+                         (long long)w->s->capacity);
+    w->s->seg[w->n++] = seg;
+    return WEFT_OK;
+}
+
+/* Cuts one run of row b at document bounds. */
+static weft_status append_run(writer *w, const weft_docs *docs, int64_t b, weft__run run)
+{
+    const int64_t *cu = docs->cu + docs->first[b];
+    int64_t n_docs = docs->first[b + 1] - docs->first[b] - 1;
+    int64_t i = 0;
+    for (int64_t d = find_document(cu, n_docs, run.token); i < run.len; d++) {
+        int64_t token = run.token + i * run.stride;
+        if (cu[d + 1] <= token) continue;
+        int64_t len = weft_min_i64(weft_ceil_div(cu[d + 1] - token, run.stride), run.len - i);
+        WEFT_TRY(append(w, (weft_segment){b, d, token - cu[d] + w->s->pos0, len, run.stride, token}));
+        i += len;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *docs, int64_t pos0)
+{
+    WEFT_TRY(weft_docs_check(docs));
+    if (pos0 != 0)
+        for (int64_t b = 0; b < docs->B; b++)
+            if (docs->first[b + 1] - docs->first[b] != 2)
+                return weft_fail(WEFT_ERR_REFUSED, "shard: queries that start at position %lld need one document per row; row %lld has %lld",
+                                 (long long)pos0, (long long)b, (long long)(docs->first[b + 1] - docs->first[b] - 1));
+    const weft__layout_ops *ops = weft__layout_get(layout);
+    s->B = docs->B, s->T = docs->T, s->pos0 = pos0;
+    writer w = {s, 0, 0};
+    for (int r = 0; r < s->P; r++) {
+        s->first[r] = w.rank_begin = w.n;
+        int64_t runs = ops->runs(docs->T, s->P, r);
+        for (int64_t b = 0; b < docs->B; b++)
+            for (int64_t i = 0; i < runs; i++) WEFT_TRY(append_run(&w, docs, b, ops->run(docs->T, s->P, r, i)));
+        s->rows[r] = weft_shard_rows(layout, docs->B, docs->T, s->P, r);
+    }
+    s->first[s->P] = w.n;
+    return WEFT_OK;
+}
+
+int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int rank)
+{
+    const weft__layout_ops *ops = weft__layout_get(layout);
+    int64_t tokens = 0, runs = ops->runs(T, P, rank);
+    for (int64_t i = 0; i < runs; i++) tokens += ops->run(T, P, rank, i).len;
+    return B * tokens;
+}
+
+int64_t weft_shard_max_rows(weft_layout layout, int64_t B, int64_t T, int P)
+{
+    int64_t most = 0;
+    for (int r = 0; r < P; r++) most = weft_max_i64(most, weft_shard_rows(layout, B, T, P, r));
+    return most;
+}
+
+void weft_shard_tokens(const weft_shard *s, int rank, int64_t *index, int64_t *pos)
+{
+    int64_t at = 0;
+    for (int64_t i = s->first[rank]; i < s->first[rank + 1]; i++) {
+        const weft_segment *g = &s->seg[i];
+        for (int64_t j = 0; j < g->len; j++, at++) {
+            index[at] = g->row * s->T + g->token + j * g->stride;
+            pos[at] = g->start + j * g->stride;
+        }
+    }
+}
