@@ -40,7 +40,7 @@ weft_status weft_ckpt_save_weights(const char *dir, const weft_spec *spec, int n
 
 /* mkdir -p; refuses a path that exists as a file. */
 weft_status weft_make_dir(const char *path);
-/* Whole small file; refuses more than max bytes. The caller frees *data. */
+/* Whole small file, a NUL byte after it; refuses more than max bytes and an empty file. The caller frees *data. */
 weft_status weft_read_file(const char *path, size_t max, char **data, size_t *bytes);
 /* Temporary name, sync, rename, sync of the folder. */
 weft_status weft_write_file(const char *path, const void *data, size_t bytes);

@@ -1,0 +1,112 @@
+/* hf_load.c — filling an array of weights from a model directory. Everything is checked before the first
+ * weight is written: a model with some tensors loaded and some random would train, and be wrong. */
+#include "ckpt/ckpt_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_float(weft_dtype t)
+{
+    return t == WEFT_F64 || t == WEFT_F32 || t == WEFT_BF16 || t == WEFT_F16 || t == WEFT_F8_E4M3 || t == WEFT_F8_E5M2;
+}
+
+/* ---- the table's side --------------------------------------------------------------------------------- */
+
+static weft_status missing(const weft__hf *hf, const weft_spec *spec)
+{
+    const char **names = calloc((size_t)hf->n + 1, sizeof *names);
+    if (!names) return weft_fail(WEFT_ERR_MEMORY, "%s: out of memory", hf->dir);
+    for (int i = 0; i < hf->n; i++) names[i] = hf->tensor[i].name;
+    const char *near = weft_suggest(spec->name, names, hf->n);
+    free(names);
+    if (strcmp(spec->name, "lm_head.weight") == 0)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is missing; without it the model must be tied "
+                                           "(tie_word_embeddings: true)", hf->dir, spec->name);
+    if (near) return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is missing; did you mean %s?", hf->dir, spec->name, near);
+    return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is missing among %d tensors", hf->dir, spec->name, hf->n);
+}
+
+static weft_status check_one(const weft__hf *hf, const weft_spec *spec)
+{
+    weft__hf_tensor *t = weft__hf_find(hf, spec->name);
+    if (!t) return missing(hf, spec);
+    t->used = true;
+    bool same = t->view->nd == spec->nd;
+    for (int d = 0; same && d < spec->nd; d++) same = t->view->shape[d] == spec->shape[d];
+    if (!same) {
+        char have[128], need[128];
+        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has shape %s, the model needs %s", weft_st_path(t->file), t->name,
+                         weft_shape_text(t->view->shape, t->view->nd, have, sizeof have),
+                         weft_shape_text(spec->shape, spec->nd, need, sizeof need));
+    }
+    if (!is_float(t->view->dtype))
+        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is %s; weights are floating-point numbers", weft_st_path(t->file),
+                         t->name, weft_dtype_safetensors(t->view->dtype));
+    return WEFT_OK;
+}
+
+/* ---- the file's side ---------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t a = strlen(s), b = strlen(end);
+    return a >= b && strcmp(s + a - b, end) == 0;
+}
+
+/* Buffers that old exports hold and that the model computes itself: masks and rotary frequencies. */
+static bool is_known_buffer(const char *name)
+{
+    static const char *const ends[] = {".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(name, ends[i])) return true;
+    return false;
+}
+
+/* The four combinations of flag and content: a tied model may repeat its embedding as lm_head.weight; a
+ * head of its own under a tied configuration is two models in one folder. */
+static weft_status check_tied_head(const weft__hf *hf, const weft__hf_tensor *head)
+{
+    const weft__hf_tensor *embedding = weft__hf_find(hf, "wte.weight");
+    if (!embedding) embedding = weft__hf_find(hf, "embed_tokens.weight");
+    if (embedding && embedding->view->dtype == head->view->dtype && weft_same_shape(embedding->view, head->view) &&
+        memcmp(embedding->view->data, head->view->data,
+               (size_t)weft_view_count(head->view) * weft_dtype_size(head->view->dtype)) == 0)
+        return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "%s: tensor %s differs from the embedding %s, but the configuration ties them; set "
+                     "tie_word_embeddings to false, or remove it", weft_st_path(head->file), head->name,
+                     embedding ? embedding->name : "(which is missing)");
+}
+
+static weft_status check_leftovers(const weft__hf *hf, bool tied)
+{
+    for (int i = 0; i < hf->n; i++) {
+        const weft__hf_tensor *t = &hf->tensor[i];
+        if (t->used || is_known_buffer(t->name)) continue;
+        if (tied && strcmp(t->key, "lm_head.weight") == 0) {
+            WEFT_TRY(check_tied_head(hf, t));
+            continue;
+        }
+        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is not part of this model (another architecture or configuration?)",
+                         weft_st_path(t->file), t->name);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_ckpt_load_weights(const char *dir, const weft_spec *spec, int n, bool tied, void *weights,
+                                   weft_dtype dtype)
+{
+    if (!is_float(dtype))
+        return weft_fail(WEFT_ERR_REFUSED, "%s: weights cannot be held as %s", dir, weft_dtype_name(dtype));
+    weft__hf hf;
+    weft_status st = weft__hf_open(&hf, dir);
+    for (int i = 0; i < n && st == WEFT_OK; i++) st = check_one(&hf, &spec[i]);
+    if (st == WEFT_OK) st = check_leftovers(&hf, tied);
+    for (int i = 0; i < n && st == WEFT_OK; i++) {
+        const weft_view *v = weft__hf_find(&hf, spec[i].name)->view;
+        void *at = (char *)weights + (size_t)spec[i].offset * weft_dtype_size(dtype);
+        weft_convert(at, dtype, v->data, v->dtype, spec[i].count);
+    }
+    weft__hf_close(&hf);
+    return st;
+}
