@@ -1,7 +1,8 @@
 /* gemm.h — every matrix product of the model: C[M,N] = op(A) op(B) + beta C, row-major, beta 0 or 1.
  *
  * fp32 and bf16 go to oneDNN with primitives cached by shape (creating one costs 0.3-2 ms); fp64 and the
- * `ref` instruction set run our own loops. One object per rank: the cache is not shared between threads.
+ * `ref` instruction set run our own loops. bf16 without the CPU's bf16 instructions, and fp16 always, are
+ * converted and multiplied in fp32. One object per rank: the cache is not shared between threads.
  * LOCAL; allocates only when a shape is new. */
 #ifndef WEFT_KERN_GEMM_H
 #define WEFT_KERN_GEMM_H
@@ -11,7 +12,7 @@
 typedef struct weft_gemm weft_gemm;
 
 typedef struct weft_gemm_args {
-    weft_dtype ab, c;          /* F64/F64, F32/F32, BF16/F32, BF16/BF16 */
+    weft_dtype ab, c;          /* F64/F64, F32/F32, BF16/F32, BF16/BF16, F16/F32, F16/F16 */
     bool trans_a, trans_b;     /* op(A)[M,K] is A[M,K], or A[K,M] read transposed; op(B)[K,N] likewise */
     int64_t M, N, K;           /* any may be 0 */
     const void *A; int64_t lda;
@@ -20,11 +21,14 @@ typedef struct weft_gemm_args {
     int beta;                  /* 0 or 1 */
 } weft_gemm_args;
 
-/* isa: 0 ref, 1 avx2, 2 avx512, 3 amx (weft_isa): also caps oneDNN, and so must come before its first use. */
+/* isa: 0 ref, 1 avx2, 2 avx512, 3 amx (weft_isa). It also caps oneDNN, which is possible once per process
+ * and only before its first use: a later, different cap is logged (warn) and has no effect on oneDNN. */
 weft_status weft_gemm_create(weft_gemm **out, weft_ctx *ctx, int isa);
 void weft_gemm_destroy(weft_gemm *gemm);
+/* Refuses impossible sizes, strides, types, and a queue (there is no device). Products use ctx->threads
+ * threads. C is rounded once, from sums in R or wider. */
 weft_status weft_gemm_run(weft_gemm *gemm, const weft_gemm_args *args, weft_queue *queue);
-/* Bytes that cached primitives hold as scratchpads. */
+/* Bytes held beside the operands: the primitives' scratchpad and copies in fp32. */
 size_t weft_gemm_bytes(const weft_gemm *gemm);
 
 #endif

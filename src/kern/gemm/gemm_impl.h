@@ -1,0 +1,38 @@
+/* gemm_impl.h — what the files of this folder share. */
+#ifndef WEFT_KERN_GEMM_IMPL_H
+#define WEFT_KERN_GEMM_IMPL_H
+
+#include "kern/gemm/gemm.h"
+
+typedef struct weft_gemm_dnn weft_gemm_dnn; /* gemm_onednn.c */
+
+/* One growing buffer. An arena cannot give back a block in the middle, so growth replaces the arena. */
+typedef struct weft_gemm_scratch {
+    weft_arena *arena;
+    void *data;
+    size_t bytes;
+} weft_gemm_scratch;
+
+struct weft_gemm {
+    weft_ctx *ctx;
+    weft_arena *arena;         /* this object and the cache */
+    weft_gemm_dnn *dnn;        /* NULL with isa ref */
+    weft_gemm_scratch pad;     /* oneDNN's scratchpad: calls do not overlap, so one serves all primitives */
+    weft_gemm_scratch wide;    /* fp32 copies of 16-bit operands */
+};
+
+weft_status weft_gemm_reserve(weft_gemm *gemm, weft_gemm_scratch *scratch, const char *label, size_t bytes);
+
+/* Own loops; all types; sums in double, each element's products added in the order of K, so a result does not
+ * depend on threads or on which rows are computed together. */
+void weft_gemm_ref(const weft_gemm_args *args, int threads);
+
+/* Multiplies 16-bit operands through fp32 copies. */
+weft_status weft_gemm_widened(weft_gemm *gemm, const weft_gemm_args *args);
+
+weft_status weft_gemm_dnn_create(weft_gemm *gemm, int isa);
+void weft_gemm_dnn_destroy(weft_gemm_dnn *dnn);
+bool weft_gemm_dnn_has(const weft_gemm_dnn *dnn, weft_dtype ab); /* products of this type run natively */
+weft_status weft_gemm_dnn_run(weft_gemm *gemm, const weft_gemm_args *args);
+
+#endif
