@@ -26,7 +26,8 @@ weft_status weft_gemm_create(weft_gemm **out, weft_ctx *ctx, int isa)
     }
     gemm->ctx = ctx;
     gemm->arena = arena;
-    if (isa > 0) WEFT_TRY_OR(st, weft_gemm_dnn_create(gemm, isa), destroy);
+    WEFT_TRY_OR(st, weft_kern_init(&gemm->kern, (weft_isa)isa), destroy);
+    if (isa > WEFT_ISA_REF) WEFT_TRY_OR(st, weft_gemm_dnn_create(gemm, isa), destroy);
     *out = gemm;
     return WEFT_OK;
 destroy:

@@ -1,8 +1,8 @@
 /* gemm.h — every matrix product of the model: C[M,N] = op(A) op(B) + beta C, row-major, beta 0 or 1.
  *
  * fp32 and bf16 go to oneDNN with primitives cached by shape (creating one costs 0.3-2 ms); fp64 and the
- * `ref` instruction set run our own loops. bf16 without the CPU's bf16 instructions, and fp16 always, are
- * converted and multiplied in fp32. One object per rank: the cache is not shared between threads.
+ * `ref` instruction set run our own loops. bf16 without AMX, and fp16 always, are multiplied through fp32
+ * copies (gemm_widen.c says why). One object per rank: the cache is not shared between threads.
  * LOCAL; allocates only when a shape is new. */
 #ifndef WEFT_KERN_GEMM_H
 #define WEFT_KERN_GEMM_H

@@ -2,7 +2,7 @@
 #ifndef WEFT_KERN_GEMM_IMPL_H
 #define WEFT_KERN_GEMM_IMPL_H
 
-#include "kern/gemm/gemm.h"
+#include "kern/kern.h"
 
 typedef struct weft_gemm_dnn weft_gemm_dnn; /* gemm_onednn.c */
 
@@ -16,9 +16,10 @@ typedef struct weft_gemm_scratch {
 struct weft_gemm {
     weft_ctx *ctx;
     weft_arena *arena;         /* this object and the cache */
+    weft_kern kern;            /* for conversions */
     weft_gemm_dnn *dnn;        /* NULL with isa ref */
     weft_gemm_scratch pad;     /* oneDNN's scratchpad: calls do not overlap, so one serves all primitives */
-    weft_gemm_scratch wide;    /* fp32 copies of 16-bit operands */
+    weft_gemm_scratch wide;    /* fp32 panels of 16-bit operands */
 };
 
 weft_status weft_gemm_reserve(weft_gemm *gemm, weft_gemm_scratch *scratch, const char *label, size_t bytes);

@@ -27,7 +27,7 @@ typedef struct gemm_entry {
 struct weft_gemm_dnn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    bool native_bf16;
+    bool native_bf16; /* AMX: below it fp32 products are faster */
     gemm_entry *table; /* open addressing, at most half full */
     int64_t capacity, count;
 };
@@ -240,7 +240,7 @@ weft_status weft_gemm_dnn_create(weft_gemm *gemm, int isa)
     if ((now & ~cap) != 0)
         weft_logf(&gemm->ctx->log, WEFT_LOG_WARN, "oneDNN was in use before its instruction set could be limited: it stays at 0x%x",
                   (unsigned)now);
-    dnn->native_bf16 = (now & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+    dnn->native_bf16 = (now & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
     TRY_DNNL(dnnl_engine_create(&dnn->engine, dnnl_cpu, 0));
     TRY_DNNL(dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags));
     return WEFT_OK;
