@@ -1,0 +1,202 @@
+/* model_impl.h — what the files of the room `model` share: the table of families, where each parameter
+ * lies, the buffers of a pass, and the layers as pairs of functions (forward and backward).
+ *
+ * Letters as in model.h; S rows (tokens) of this rank; Q = (H + 2 Hkv) D, the width of the fused q,k,v. */
+#ifndef WEFT_MODEL_IMPL_H
+#define WEFT_MODEL_IMPL_H
+
+#include "model/model.h"
+
+/* ---- families ------------------------------------------------------------------------------------- */
+
+typedef struct weft__keys { /* how a family's config.json spells the sizes */
+    const char *V, *C, *F, *L, *H, *Hkv, *D, *max_position, *eps, *act;
+} weft__keys;
+
+typedef struct weft__family { /* one row per family: everything that the code asks about it */
+    const char *model_type, *architecture;
+    const weft__keys *keys;
+    const char *act;         /* the one activation function that works */
+    bool layernorm;          /* LayerNorm with bias; otherwise RMSNorm */
+    bool gated;              /* down(silu(gate) * up); otherwise proj(gelu(fc)) */
+    bool learned_positions;  /* a table wpe; otherwise RoPE */
+    bool conv1d;             /* matrices are [in, out] */
+    bool qk_norm;            /* RMSNorm per head on q and k */
+    bool always_qkv_bias, reads_attention_bias, reads_mlp_bias;
+    bool window_switch;      /* use_sliding_window and max_window_layers govern the window */
+    int64_t default_max_position, default_window;
+    int default_Hkv, default_D; /* 0: H, C / H */
+} weft__family;
+
+const weft__family *weft__family_of(weft_family family);
+bool weft__family_find(const char *model_type, weft_family *out);
+/* "llama, qwen2, ..." for refusals; buf holds 128 bytes. */
+const char *weft__family_names(char *buf, size_t n);
+
+/* Rotation frequencies [D/2] in double, and the factor that multiplies cos and sin (rope.c). */
+double weft__rope_frequencies(const weft_model_config *config, double *inv);
+
+/* ---- parameters ----------------------------------------------------------------------------------- */
+
+typedef struct weft__linear { /* y[S,out] = x[S,in] W (+ b): offsets in the array of parameters, b -1: none */
+    int64_t in, out, w, b;
+    bool in_out;              /* W lies as [in, out]; otherwise [out, in] */
+} weft__linear;
+
+typedef struct weft__norm { int64_t w, b; } weft__norm;
+
+typedef struct weft__layer {
+    weft__norm norm1, norm2;
+    weft__linear qkv, o;      /* q, k, v lie one after the other: one product makes all three */
+    weft__linear up, down;    /* gate and up likewise */
+    int64_t q_norm, k_norm;   /* -1: none */
+    int64_t first, count;     /* the layer's range */
+} weft__layer;
+
+typedef struct weft__params {
+    int n;
+    int64_t count;            /* elements of the whole array */
+    int64_t matrices;         /* elements of tensors with two or more dimensions */
+    int64_t embedding_count;  /* wte and wpe: the array begins with them */
+    int64_t wte, wpe;         /* wpe -1: none */
+    int64_t tail_first;       /* the final norm and, if untied, the head: the array ends with them */
+    weft__norm norm;
+    weft__linear head;
+} weft__params;
+
+/* Walks the parameters in the order of the array. spec and layer may be NULL: only counts. spec rows get
+ * names from `arena`. Refuses a count that does not fit. */
+weft_status weft__params_walk(const weft_model_config *config, weft_arena *arena, weft_spec *spec, weft__layer *layer,
+                              weft__params *out);
+
+/* ---- buffers -------------------------------------------------------------------------------------- */
+
+typedef struct weft__acts { /* what forward leaves for backward, per layer */
+    void *x_in, *x_mid;     /* (R) [S,C] residual stream before the attention and before the MLP */
+    void *n1, *n2;          /* (C) [S,C] normed */
+    void *rstd1, *rstd2, *mean1, *mean2; /* (R) [S]; means for LayerNorm only */
+    void *qkv;              /* (C) [S,Q] after the q,k norm and the rotation */
+    void *keep_q, *keep_k;  /* (C) [S,H,D], [S,Hkv,D] before the q,k norm; NULL without */
+    void *rstd_q, *rstd_k;  /* (R) [S,H], [S,Hkv] */
+    void *o;                /* (C) [S,H,D] */
+    void *m, *l;            /* (R) [S,H] running state of the attention */
+    void *up;               /* (C) [S,2F] gate and up, or [S,F]; backward overwrites it by its gradient */
+} weft__acts;
+
+typedef struct weft__scratch { /* one set for all layers */
+    void *act;   /* (C) [S,F] */
+    void *dx;    /* (R) [S,C] gradient of the residual stream */
+    void *dxc;   /* (C) [S,C] its copy for products; the same array as dx when R and C are one type */
+    void *dn;    /* (C) [S,C] */
+    void *dout;  /* (C) [S,H,D] */
+    void *dqkv;  /* (C) [S,Q] */
+    void *work;  /* of the kernels */
+} weft__scratch;
+
+typedef struct weft__pass weft__pass;
+struct weft__pass { /* one walk through the layers over `rows` rows: a micro-batch, or a decoder's chunk */
+    weft_model *m;
+    int64_t rows;
+    int slot;
+    const int32_t *token;
+    const int64_t *pos;      /* [S] in the document */
+    const void *cos, *sin;   /* (R) [S, D/2] */
+    weft__scratch *scratch;
+    /* qkv -> o, and m, l: over ranks in a training pass, over the cache in a decoder. */
+    weft_status (*attend)(weft__pass *p, int layer, weft__acts *a);
+    void *attend_ud;
+};
+
+enum { WEFT__MAX_PLANS = 2 }; /* full and windowed */
+
+struct weft_model {
+    weft_ctx *ctx;
+    const weft_kern *kern;
+    const weft_kern_ops *op;
+    weft_gemm *gemm;
+    weft_comm *cp;
+    weft_model_config config;
+    const weft__family *family;
+    weft_prec prec;
+    weft_dtype rt, ct;       /* R and C */
+    size_t rs, cs;           /* their bytes */
+    bool train;
+    int slots;
+    weft_layout layout;
+
+    weft_arena *arena;
+    weft_spec *spec;
+    weft__layer *layer;
+    weft__params par;
+    char *weights, *grads;   /* (R) */
+    char *copies;            /* (C) of the parameters from copies_from on; NULL when R and C are one type */
+    int64_t copies_from;
+
+    int64_t rows_max, chunk; /* rows of this rank at most; rows of logits alive at once */
+    weft__acts *acts;        /* [L]; without train all rows share their buffers */
+    weft__scratch scratch;
+    void *x_out;             /* (R) [S,C] after the last layer */
+    void *n_out, *rstd_out, *mean_out;
+    void *logits, *dlogits, *nll;
+    int64_t *index, *pos, *table_pos; /* [S]; table_pos: the positions that cos, sin are for */
+    int64_t table_rows;
+    void *cos, *sin;
+
+    int plans;
+    weft_cp_plan *plan[WEFT__MAX_PLANS];
+    int plan_of[2];          /* of full layers, of windowed layers */
+};
+
+/* Element i of an array of `size`-byte elements. */
+static inline void *weft__at(void *base, int64_t i, size_t size) { return (char *)base + i * (int64_t)size; }
+static inline void *weft__weight(const weft_model *m, int64_t offset) { return weft__at(m->weights, offset, m->rs); }
+static inline void *weft__grad(const weft_model *m, int64_t offset) { return weft__at(m->grads, offset, m->rs); }
+/* The operand of products. */
+static inline const void *weft__operand(const weft_model *m, int64_t offset)
+{
+    return m->copies ? weft__at(m->copies, offset - m->copies_from, m->cs) : weft__weight(m, offset);
+}
+static inline int64_t weft__qkv_width(const weft_model_config *c) { return (int64_t)(c->H + 2 * c->Hkv) * c->D; }
+static inline int64_t weft__up_width(const weft_model *m) { return m->config.F * (m->family->gated ? 2 : 1); }
+static inline bool weft__windowed(const weft_model_config *c, int layer)
+{
+    return c->window > 0 && layer >= c->window_from_layer;
+}
+weft_mask weft__mask(const weft_model_config *c, bool windowed);
+
+weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, weft__acts *a);
+weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool backward, weft__scratch *s);
+
+/* ---- layers: forward and backward ----------------------------------------------------------------- */
+
+/* y (type) = x W + b, added to y when beta is 1; x (C). type is C's, or R's for the residual stream. */
+weft_status weft__linear_fwd(weft__pass *p, const weft__linear *lin, void *y, int64_t y_ld, weft_dtype type, int beta,
+                             const void *x, int64_t x_ld);
+/* Gradients of W and b +=; dx (C) = dy W' unless dx is NULL. dy (C), x (C). */
+weft_status weft__linear_bwd(weft__pass *p, const weft__linear *lin, void *dx, int64_t dx_ld, const void *dy,
+                             int64_t dy_ld, const void *x, int64_t x_ld);
+
+void weft__norm_fwd(weft__pass *p, const weft__norm *norm, void *y, void *mean, void *rstd, const void *x);
+void weft__norm_bwd(weft__pass *p, const weft__norm *norm, void *dx, const void *dy, const void *x, const void *mean,
+                    const void *rstd);
+
+weft_status weft__attention_fwd(weft__pass *p, int layer, weft__acts *a);
+weft_status weft__attention_bwd(weft__pass *p, int layer, weft__acts *a);
+weft_status weft__attend_ranks(weft__pass *p, int layer, weft__acts *a);
+
+weft_status weft__mlp_fwd(weft__pass *p, int layer, weft__acts *a, void *x_out);
+weft_status weft__mlp_bwd(weft__pass *p, int layer, weft__acts *a);
+
+weft_status weft__block_fwd(weft__pass *p, int layer, weft__acts *a, void *x_out);
+weft_status weft__block_bwd(weft__pass *p, int layer, weft__acts *a);
+
+void weft__embed_fwd(weft__pass *p, void *x);
+void weft__embed_bwd(weft__pass *p, const void *dx);
+/* LOCAL: refuses ids outside the vocabulary and, with learned positions, positions outside their table. */
+weft_status weft__tokens_check(const weft_model *m, const int32_t *token, const int64_t *pos, int64_t rows);
+
+/* Head and loss by chunks of rows. With backward, n_out is overwritten by its gradient. */
+weft_status weft__loss(weft__pass *p, const int32_t *target, bool backward, double grad_scale, double *nll_sum);
+int64_t weft__loss_chunk(int64_t V, size_t element, int64_t rows);
+
+#endif
