@@ -25,6 +25,7 @@ typedef struct weft_model_config {
     int H, Hkv, D;
     double norm_eps;
     weft_rope_config rope;
+    double dropout_asked;    /* the largest dropout that the file names; not applied, callers say so */
     bool tied;
     bool qkv_bias, o_bias, mlp_bias; /* attention_bias / mlp_bias of llama, always q,k,v of qwen2, all of gpt2 */
     int64_t window;          /* Hugging Face's sliding_window W: self and W-1 keys before; 0: none */
@@ -39,8 +40,14 @@ weft_status weft_model_config_check(const weft_model_config *config, const char 
 /* cos, sin tables [rows, D/2] (R) for positions. */
 void weft_rope_table(const weft_model_config *config, weft_prec prec, const int64_t *pos, int64_t rows, void *cos,
                      void *sin);
-/* Parameters, and the FLOPs of a step's forward + backward over n tokens with `area` visible pairs. */
+/* Parameters; -1 when they do not fit 63 bits. */
 int64_t weft_model_params(const weft_model_config *config);
+/* Visible (query, key) pairs of a whole micro-batch, all ranks: the mean over layers, since layers may
+ * have different windows. What weft_model_step_flops takes as `area`. */
+double weft_model_area(const weft_model_config *config, const weft_shard *shard);
+/* FLOPs of forward + backward over n tokens: 6 per token and element of a matrix (2 forward, 4 backward;
+ * the head counts, look-ups of embeddings do not), and 12 area H D per layer (q.k and p.v: 4 area H D
+ * forward; twice that backward by convention, without the recomputed scores). */
 double weft_model_step_flops(const weft_model_config *config, int64_t tokens, double area);
 
 typedef struct weft_model weft_model;

@@ -163,8 +163,10 @@ static inline bool weft__windowed(const weft_model_config *c, int layer)
     return c->window > 0 && layer >= c->window_from_layer;
 }
 weft_mask weft__mask(const weft_model_config *c, bool windowed);
+double weft__scale(const weft_model_config *c); /* of the scores: 1 / sqrt(D) */
 
-weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, weft__acts *a);
+/* Without `keep` (no backward follows) the residual stream is one buffer, added to in place. */
+weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool keep, weft__acts *a);
 weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool backward, weft__scratch *s);
 
 /* ---- layers: forward and backward ----------------------------------------------------------------- */
@@ -172,7 +174,7 @@ weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, int64_t 
 /* y (type) = x W + b, added to y when beta is 1; x (C). type is C's, or R's for the residual stream. */
 weft_status weft__linear_fwd(weft__pass *p, const weft__linear *lin, void *y, int64_t y_ld, weft_dtype type, int beta,
                              const void *x, int64_t x_ld);
-/* Gradients of W and b +=; dx (C) = dy W' unless dx is NULL. dy (C), x (C). */
+/* Gradients of W and b +=, then dx (C) = dy W^T unless dx is NULL; dx may be x. dy (C), x (C). */
 weft_status weft__linear_bwd(weft__pass *p, const weft__linear *lin, void *dx, int64_t dx_ld, const void *dy,
                              int64_t dy_ld, const void *x, int64_t x_ld);
 

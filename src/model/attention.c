@@ -1,0 +1,121 @@
+/* attention.c — the attention half of a block: norm, q,k,v in one product, q,k norm, rotation, attention
+ * over ranks or over a cache, output product into the residual stream.
+ *
+ * Rows know their positions from the shard; nothing here knows of ranks. A rank with no rows walks through
+ * all of it, because its peers wait for its part of the exchange. */
+#include <math.h>
+#include <string.h>
+
+#include "model/model_impl.h"
+
+weft_mask weft__mask(const weft_model_config *c, bool windowed)
+{
+    /* Hugging Face's window W counts the query itself; left counts the keys before it. */
+    return (weft_mask){.causal = true, .left = windowed ? c->window - 1 : -1, .right = -1};
+}
+
+double weft__scale(const weft_model_config *c) { return 1 / sqrt((double)c->D); }
+
+/* q: heads 0..H-1 of the fused rows, k: heads H..H+Hkv-1. */
+static void qk_norm_fwd(weft__pass *p, const weft__layer *y, weft__acts *a)
+{
+    const weft_model *m = p->m;
+    const weft_model_config *c = &m->config;
+    int64_t Q = weft__qkv_width(c), H = c->H, Hkv = c->Hkv, D = c->D;
+    void *k = weft__at(a->qkv, H * D, m->cs);
+    m->op->headnorm_fwd(a->qkv, Q, a->keep_q, a->rstd_q, weft__weight(m, y->q_norm), p->rows, H, D, c->norm_eps,
+                        m->ctx->threads);
+    m->op->headnorm_fwd(k, Q, a->keep_k, a->rstd_k, weft__weight(m, y->k_norm), p->rows, Hkv, D, c->norm_eps,
+                        m->ctx->threads);
+}
+
+static void qk_norm_bwd(weft__pass *p, const weft__layer *y, weft__acts *a)
+{
+    const weft_model *m = p->m;
+    const weft_model_config *c = &m->config;
+    int64_t Q = weft__qkv_width(c), H = c->H, Hkv = c->Hkv, D = c->D;
+    void *dq = p->scratch->dqkv, *dk = weft__at(p->scratch->dqkv, H * D, m->cs), *work = p->scratch->work;
+    m->op->headnorm_bwd(dq, Q, weft__grad(m, y->q_norm), a->keep_q, weft__weight(m, y->q_norm), a->rstd_q, p->rows, H,
+                        D, work, m->ctx->threads);
+    m->op->headnorm_bwd(dk, Q, weft__grad(m, y->k_norm), a->keep_k, weft__weight(m, y->k_norm), a->rstd_k, p->rows,
+                        Hkv, D, work, m->ctx->threads);
+}
+
+/* Rotates q and k, which lie side by side, in one call. */
+static void rope(weft__pass *p, void *qkv, int sign)
+{
+    const weft_model_config *c = &p->m->config;
+    if (c->rope.type == WEFT_ROPE_NONE) return;
+    p->m->op->rope(qkv, weft__qkv_width(c), p->cos, p->sin, p->rows, c->H + c->Hkv, c->D, sign, p->m->ctx->threads);
+}
+
+static weft_cp_io cp_io(weft__pass *p, int layer, weft__acts *a)
+{
+    const weft_model *m = p->m;
+    const weft_model_config *c = &m->config;
+    int64_t Q = weft__qkv_width(c), k = (int64_t)c->H * c->D, v = k + (int64_t)c->Hkv * c->D;
+    return (weft_cp_io){
+        .layer = layer, .q = a->qkv, .k = weft__at(a->qkv, k, m->cs), .v = weft__at(a->qkv, v, m->cs),
+        .q_ld = Q, .k_ld = Q, .v_ld = Q, .o = a->o, .o_ld = k, .m = a->m, .l = a->l,
+    };
+}
+
+static weft_cp_plan *plan_of(const weft_model *m, int layer)
+{
+    return m->plan[m->plan_of[weft__windowed(&m->config, layer)]];
+}
+
+weft_status weft__attend_ranks(weft__pass *p, int layer, weft__acts *a)
+{
+    weft_cp_io io = cp_io(p, layer, a);
+    return weft_cp_forward(plan_of(p->m, layer), p->slot, &io);
+}
+
+static weft_status attend_ranks_bwd(weft__pass *p, int layer, weft__acts *a)
+{
+    const weft_model *m = p->m;
+    weft_cp_io io = cp_io(p, layer, a);
+    int64_t k = (int64_t)m->config.H * m->config.D, v = k + (int64_t)m->config.Hkv * m->config.D;
+    void *d = p->scratch->dqkv;
+    io.dout = p->scratch->dout;
+    io.dout_ld = k;
+    io.dq = d;
+    io.dk = weft__at(d, k, m->cs);
+    io.dv = weft__at(d, v, m->cs);
+    io.dq_ld = io.dk_ld = io.dv_ld = io.q_ld;
+    return weft_cp_backward(plan_of(m, layer), p->slot, &io);
+}
+
+/* x_mid = x_in + attention(norm1(x_in)) */
+weft_status weft__attention_fwd(weft__pass *p, int layer, weft__acts *a)
+{
+    weft_model *m = p->m;
+    const weft__layer *y = &m->layer[layer];
+    int64_t C = m->config.C, Q = y->qkv.out, HD = y->o.in;
+
+    weft__norm_fwd(p, &y->norm1, a->n1, a->mean1, a->rstd1, a->x_in);
+    WEFT_TRY(weft__linear_fwd(p, &y->qkv, a->qkv, Q, m->ct, 0, a->n1, C));
+    if (y->q_norm >= 0) qk_norm_fwd(p, y, a);
+    rope(p, a->qkv, +1);
+    WEFT_TRY(p->attend(p, layer, a));
+    if (a->x_mid != a->x_in) memcpy(a->x_mid, a->x_in, (size_t)(p->rows * C) * m->rs);
+    return weft__linear_fwd(p, &y->o, a->x_mid, C, m->rt, 1, a->o, HD);
+}
+
+/* scratch->dx: gradient of x_mid on entry, of x_in on return. */
+weft_status weft__attention_bwd(weft__pass *p, int layer, weft__acts *a)
+{
+    weft_model *m = p->m;
+    const weft__layer *y = &m->layer[layer];
+    weft__scratch *s = p->scratch;
+    int64_t C = m->config.C, Q = y->qkv.out, HD = y->o.in;
+
+    if (s->dxc != s->dx) m->op->to_compute(s->dxc, s->dx, p->rows * C, m->ctx->threads);
+    WEFT_TRY(weft__linear_bwd(p, &y->o, s->dout, HD, s->dxc, C, a->o, HD));
+    WEFT_TRY(attend_ranks_bwd(p, layer, a));
+    rope(p, s->dqkv, -1);
+    if (y->q_norm >= 0) qk_norm_bwd(p, y, a);
+    WEFT_TRY(weft__linear_bwd(p, &y->qkv, s->dn, C, s->dqkv, Q, a->n1, C));
+    weft__norm_bwd(p, &y->norm1, s->dx, s->dn, a->x_in, a->mean1, a->rstd1);
+    return WEFT_OK;
+}

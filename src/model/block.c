@@ -1,0 +1,61 @@
+/* block.c — one layer: attention, then MLP, each added to the residual stream; and the buffers they need. */
+#include "model/model_impl.h"
+
+weft_status weft__block_fwd(weft__pass *p, int layer, weft__acts *a, void *x_out)
+{
+    WEFT_TRY(weft__attention_fwd(p, layer, a)); /* x_mid = x_in + attention(norm1(x_in)) */
+    return weft__mlp_fwd(p, layer, a, x_out);   /* x_out = x_mid + mlp(norm2(x_mid))     */
+}
+
+weft_status weft__block_bwd(weft__pass *p, int layer, weft__acts *a)
+{
+    WEFT_TRY(weft__mlp_bwd(p, layer, a));
+    return weft__attention_bwd(p, layer, a);
+}
+
+weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool keep, weft__acts *a)
+{
+    const weft_model_config *c = &m->config;
+    int64_t S = rows, H = c->H, Hkv = c->Hkv, D = c->D;
+    *a = (weft__acts){0};
+    WEFT_TRY(weft_arena_alloc(arena, S * c->C, m->rs, "residual", &a->x_in));
+    WEFT_TRY(weft_arena_alloc(arena, S * c->C, m->cs, "normed", &a->n1));
+    a->x_mid = a->x_in;
+    a->n2 = a->n1;
+    if (keep) WEFT_TRY(weft_arena_alloc(arena, S * c->C, m->rs, "residual", &a->x_mid));
+    if (keep) WEFT_TRY(weft_arena_alloc(arena, S * c->C, m->cs, "normed", &a->n2));
+    WEFT_TRY(weft_arena_alloc(arena, S, m->rs, "norm statistics", &a->rstd1));
+    WEFT_TRY(weft_arena_alloc(arena, S, m->rs, "norm statistics", &a->rstd2));
+    if (m->family->layernorm) {
+        WEFT_TRY(weft_arena_alloc(arena, S, m->rs, "norm statistics", &a->mean1));
+        WEFT_TRY(weft_arena_alloc(arena, S, m->rs, "norm statistics", &a->mean2));
+    }
+    WEFT_TRY(weft_arena_alloc(arena, S * weft__qkv_width(c), m->cs, "qkv", &a->qkv));
+    if (m->family->qk_norm) {
+        WEFT_TRY(weft_arena_alloc(arena, S * H * D, m->cs, "qk before norm", &a->keep_q));
+        WEFT_TRY(weft_arena_alloc(arena, S * Hkv * D, m->cs, "qk before norm", &a->keep_k));
+        WEFT_TRY(weft_arena_alloc(arena, S * H, m->rs, "norm statistics", &a->rstd_q));
+        WEFT_TRY(weft_arena_alloc(arena, S * Hkv, m->rs, "norm statistics", &a->rstd_k));
+    }
+    WEFT_TRY(weft_arena_alloc(arena, S * H * D, m->cs, "attention out", &a->o));
+    WEFT_TRY(weft_arena_alloc(arena, S * H, m->rs, "attention state", &a->m));
+    WEFT_TRY(weft_arena_alloc(arena, S * H, m->rs, "attention state", &a->l));
+    return weft_arena_alloc(arena, S * weft__up_width(m), m->cs, "mlp", &a->up);
+}
+
+weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool backward, weft__scratch *s)
+{
+    const weft_model_config *c = &m->config;
+    int64_t widest = weft_max_i64(weft_max_i64(c->C, weft__qkv_width(c)), weft__up_width(m));
+    *s = (weft__scratch){0};
+    WEFT_TRY(weft_arena_alloc(arena, rows * c->F, m->cs, "scratch", &s->act));
+    if (!backward) return WEFT_OK;
+    WEFT_TRY(weft_arena_alloc(arena, rows * c->C, m->rs, "scratch", &s->dx));
+    s->dxc = s->dx;
+    if (m->rt != m->ct) WEFT_TRY(weft_arena_alloc(arena, rows * c->C, m->cs, "scratch", &s->dxc));
+    WEFT_TRY(weft_arena_alloc(arena, rows * c->C, m->cs, "scratch", &s->dn));
+    WEFT_TRY(weft_arena_alloc(arena, rows * c->H * c->D, m->cs, "scratch", &s->dout));
+    WEFT_TRY(weft_arena_alloc(arena, rows * weft__qkv_width(c), m->cs, "scratch", &s->dqkv));
+    size_t bytes = weft_norm_work_bytes(m->prec, widest, m->ctx->threads);
+    return weft_arena_alloc(arena, (int64_t)bytes, 1, "scratch", &s->work);
+}

@@ -1,0 +1,199 @@
+/* model.c — a model on one rank: its parameters, its buffers, and one attention plan per distinct mask.
+ *
+ * Everything is allocated here, for the largest micro-batch that the options name; a step allocates
+ * nothing. Order of the creation: what can fail on one rank alone comes first, then all ranks agree, then
+ * the plans, which are collective: a rank that left early would be waited for. */
+#include <string.h>
+
+#include "model/model_impl.h"
+
+/* ---- checks ------------------------------------------------------------------------------------------ */
+
+static weft_status check_options(const weft_model_options *o)
+{
+    int64_t tokens;
+    if (o->B < 1 || o->T < 1 || o->max_docs < 1 || o->slots < 1)
+        return weft_fail(WEFT_ERR_REFUSED, "model: %lld sequences of %lld tokens, %lld documents, %d slots; each must be "
+                         "at least 1", (long long)o->B, (long long)o->T, (long long)o->max_docs, o->slots);
+    if (!weft_mul_i64(o->B, o->T, &tokens) || tokens > INT64_MAX / 8)
+        return weft_fail(WEFT_ERR_REFUSED, "model: %lld sequences of %lld tokens do not fit into memory sizes",
+                         (long long)o->B, (long long)o->T);
+    /* The table of products (gemm.h) has no fp16 row. */
+    if (o->prec == WEFT_PREC_F16 || o->prec >= WEFT_PREC_COUNT)
+        return weft_fail(WEFT_ERR_REFUSED, "model: precision fp16 is not built; bf16, fp32 and fp64 work");
+    return WEFT_OK;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------ */
+
+static weft_status alloc_parameters(weft_model *m)
+{
+    WEFT_TRY(weft__params_walk(&m->config, NULL, NULL, NULL, &m->par));
+    WEFT_TRY(WEFT_NEW0(m->arena, m->par.n, "tables", &m->spec));
+    WEFT_TRY(WEFT_NEW0(m->arena, m->config.L, "tables", &m->layer));
+    WEFT_TRY(weft__params_walk(&m->config, m->arena, m->spec, m->layer, &m->par));
+    WEFT_TRY(weft_arena_zalloc(m->arena, m->par.count, m->rs, "weights", (void **)&m->weights));
+    if (m->train) WEFT_TRY(weft_arena_zalloc(m->arena, m->par.count, m->rs, "gradients", (void **)&m->grads));
+    if (m->rt == m->ct) return WEFT_OK;
+    /* Embeddings are looked up in R; only a tied one is an operand too. */
+    m->copies_from = m->config.tied ? 0 : m->par.embedding_count;
+    return weft_arena_zalloc(m->arena, m->par.count - m->copies_from, m->cs, "weights for products",
+                             (void **)&m->copies);
+}
+
+/* With train each layer has its buffers; otherwise all share one set, and the residual stream is one
+ * buffer that every layer adds to. */
+static weft_status alloc_layers(weft_model *m)
+{
+    WEFT_TRY(WEFT_NEW0(m->arena, m->config.L, "tables", &m->acts));
+    for (int64_t l = 0; l < m->config.L; l++) {
+        if (m->train || l == 0) WEFT_TRY(weft__acts_alloc(m, m->arena, m->rows_max, m->train, &m->acts[l]));
+        else m->acts[l] = m->acts[0];
+    }
+    if (!m->train) m->x_out = m->acts[0].x_in;
+    else WEFT_TRY(weft_arena_alloc(m->arena, m->rows_max * m->config.C, m->rs, "residual", &m->x_out));
+    return WEFT_OK;
+}
+
+static weft_status alloc_ends(weft_model *m)
+{
+    int64_t S = m->rows_max, half = m->config.D / 2, V = m->config.V;
+    WEFT_TRY(weft_arena_alloc(m->arena, S * m->config.C, m->cs, "normed", &m->n_out));
+    WEFT_TRY(weft_arena_alloc(m->arena, S, m->rs, "norm statistics", &m->rstd_out));
+    WEFT_TRY(weft_arena_alloc(m->arena, S, m->rs, "norm statistics", &m->mean_out));
+    WEFT_TRY(weft_arena_alloc(m->arena, S, m->rs, "loss", &m->nll));
+    m->chunk = weft__loss_chunk(V, m->rs, S);
+    WEFT_TRY(weft_arena_alloc(m->arena, m->chunk * V, m->rs, "logits", &m->logits));
+    m->dlogits = m->logits;
+    if (m->train && m->rt != m->ct)
+        WEFT_TRY(weft_arena_alloc(m->arena, m->chunk * V, m->cs, "logits", &m->dlogits));
+    WEFT_TRY(WEFT_NEW(m->arena, S, "positions", &m->index));
+    WEFT_TRY(WEFT_NEW(m->arena, S, "positions", &m->pos));
+    if (m->config.rope.type == WEFT_ROPE_NONE) return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(m->arena, S, "positions", &m->table_pos));
+    WEFT_TRY(weft_arena_alloc(m->arena, S * half, m->rs, "rotation", &m->cos));
+    return weft_arena_alloc(m->arena, S * half, m->rs, "rotation", &m->sin);
+}
+
+static weft_status alloc_all(weft_model *m)
+{
+    WEFT_TRY(alloc_parameters(m));
+    WEFT_TRY(alloc_layers(m));
+    WEFT_TRY(weft__scratch_alloc(m, m->arena, m->rows_max, m->train, &m->scratch));
+    return alloc_ends(m);
+}
+
+/* ---- plans ------------------------------------------------------------------------------------------- */
+
+static weft_status add_plan(weft_model *m, const weft_model_options *o, bool windowed, int *index)
+{
+    const weft_model_config *c = &m->config;
+    weft_cp_problem problem = {
+        .prec = m->prec, .B = o->B, .Tq = o->T, .T = o->T, .max_docs = o->max_docs, .H = c->H, .Hkv = c->Hkv,
+        .D = c->D, .Dv = c->D, .scale = weft__scale(c), .mask = weft__mask(c, windowed), .layout = o->layout,
+        .need_backward = o->train, .slots = o->slots,
+    };
+    WEFT_TRY(weft_cp_plan_create(&m->plan[m->plans], m->arena, m->kern, m->cp, &problem, &o->cp));
+    *index = m->plans++;
+    return WEFT_OK;
+}
+
+/* A window that holds the whole sequence is no window: one plan less. */
+static weft_status make_plans(weft_model *m, const weft_model_options *o)
+{
+    const weft_model_config *c = &m->config;
+    bool windowed = c->window > 0 && c->window < o->T && c->window_from_layer < c->L;
+    bool full = !windowed || c->window_from_layer > 0;
+    if (full) WEFT_TRY(add_plan(m, o, false, &m->plan_of[0]));
+    m->plan_of[1] = m->plan_of[0];
+    return windowed ? add_plan(m, o, true, &m->plan_of[1]) : WEFT_OK;
+}
+
+/* ---- the door ---------------------------------------------------------------------------------------- */
+
+static weft_status create_local(weft_model **out, weft_ctx *ctx, const weft_model_config *config,
+                                const weft_model_options *o)
+{
+    weft_arena *arena;
+    WEFT_TRY(weft_model_config_check(config, "model"));
+    WEFT_TRY(check_options(o));
+    WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "model", NULL));
+    weft_status st = WEFT_NEW0(arena, 1, "tables", out);
+    if (st < 0) weft_arena_destroy(arena);
+    else (*out)->arena = arena;
+    return st;
+}
+
+static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm, weft_comm *cp,
+                        const weft_model_config *config, const weft_model_options *o)
+{
+    m->ctx = ctx;
+    m->kern = kern;
+    m->op = &kern->op[o->prec];
+    m->gemm = gemm;
+    m->cp = cp;
+    m->config = *config;
+    m->family = weft__family_of(config->family);
+    m->prec = o->prec;
+    m->rt = weft_prec_real(o->prec);
+    m->ct = weft_prec_compute(o->prec);
+    m->rs = weft_dtype_size(m->rt);
+    m->cs = weft_dtype_size(m->ct);
+    m->train = o->train;
+    m->slots = o->slots;
+    m->layout = o->layout;
+    m->rows_max = weft_shard_max_rows(o->layout, o->B, o->T, weft_comm_size(cp));
+    return alloc_all(m);
+}
+
+weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm, weft_comm *cp,
+                              const weft_model_config *config, const weft_model_options *options)
+{
+    weft_model *m = NULL;
+    *out = NULL;
+    weft_status st = create_local(&m, ctx, config, options);
+    if (st == WEFT_OK) st = fill(m, ctx, kern, gemm, cp, config, options);
+    st = weft_agree(cp, st);
+    if (st == WEFT_OK) st = make_plans(m, options);
+    if (st < 0) weft_model_destroy(m);
+    else *out = m;
+    return st;
+}
+
+void weft_model_destroy(weft_model *m)
+{
+    if (!m) return;
+    for (int i = 0; i < m->plans; i++) weft_cp_plan_destroy(m->plan[i]);
+    weft_arena_destroy(m->arena); /* the model itself lies in it */
+}
+
+const weft_spec *weft_model_spec(const weft_model *m, int *n)
+{
+    *n = m->par.n;
+    return m->spec;
+}
+
+void *weft_model_weights(weft_model *m) { return m->weights; }
+void *weft_model_gradients(weft_model *m) { return m->grads; }
+int64_t weft_model_weight_count(const weft_model *m) { return m->par.count; }
+
+void weft_model_zero_gradients(weft_model *m)
+{
+    if (m->grads) memset(m->grads, 0, (size_t)m->par.count * m->rs);
+}
+
+void weft_model_describe(const weft_model *m, weft_text *out)
+{
+    const weft_model_config *c = &m->config;
+    bool windowed = m->plan_of[0] != m->plan_of[1] || (c->window > 0 && c->window_from_layer == 0);
+    if (!windowed || c->window_from_layer > 0) {
+        weft_text_add(out, "layers 0-%lld: ", (long long)(windowed ? c->window_from_layer : c->L) - 1);
+        weft_cp_describe(m->plan[m->plan_of[0]], out);
+        weft_text_add(out, "\n");
+    }
+    if (!windowed) return;
+    weft_text_add(out, "layers %lld-%lld, window %lld: ", (long long)c->window_from_layer, (long long)c->L - 1,
+                  (long long)c->window);
+    weft_cp_describe(m->plan[m->plan_of[1]], out);
+    weft_text_add(out, "\n");
+}
