@@ -18,7 +18,8 @@ weft_status weft_byte_decode(const int32_t *ids, int64_t n, weft_text *out);
  * tokenizer; one document, or split at `separator`), or a token file of ours ("WEFTTOK1": header with width 2 or 4,
  * vocabulary size, counts; tokens; document offsets). */
 typedef struct weft_tokens weft_tokens;
-/* vocab: ids >= vocab are refused with file and offset. */
+/* vocab: ids >= vocab are refused with file and offset; all ids are read once for that. separator: NULL, or
+ * the bytes that end a document of a text (they belong to it). Close before the arena goes. */
 weft_status weft_tokens_open(weft_tokens **out, weft_arena *arena, const char *path, const char *separator, int64_t vocab);
 void weft_tokens_close(weft_tokens *t);
 int64_t weft_tokens_count(const weft_tokens *t);
@@ -44,7 +45,7 @@ int64_t weft_batches_windows(const weft_batches *b, bool valid); /* distinct seq
 int64_t weft_batches_max_docs(const weft_batches *b);            /* documents in one sequence, at most */
 
 typedef struct weft_sequence { /* one sequence of the batch, whole: labels are shifted before any sharding */
-    int64_t window;            /* which one */
+    int64_t window;            /* which one; evaluation windows count on after the training ones */
     int32_t *token, *target;   /* [T]; target -100 where there is no label */
     int64_t *cu;               /* [docs+1] offsets of its documents */
     int64_t docs;
