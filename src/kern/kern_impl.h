@@ -7,7 +7,7 @@
 
 /* typeof of a member of the table: a kernel whose signature drifts from the door does not compile. */
 #define KERN(op, prec, isa, symbol) __typeof__(*((weft_kern_ops *)0)->op) symbol;
-#define KERN_ATTN(prec, isa, fill)
+#define KERN_ATTN(prec, isa, fill) void fill(weft_attn_ops *ops, weft_prec p);
 #include "kern/kern_list.inc"
 #undef KERN
 #undef KERN_ATTN

@@ -38,6 +38,7 @@ float weft_f16_to_f32(weft_f16 h)
  * result is the bit pattern without sign. Works for every exponent because a carry runs into it. */
 static uint32_t round_small(float a, int mantissa, int emin)
 {
+    if (a == 0) return 0; /* has no exponent: frexpf would give it that of 0.5 */
     int e = 0;
     frexpf(a, &e);                      /* a = x * 2^e, x in [0.5, 1) */
     int exponent = e - 1 < emin ? emin : e - 1;

@@ -1,0 +1,85 @@
+/* attention.c — the arithmetic of masks that every attention kernel shares, and the refusal of shapes that
+ * no kernel takes. */
+#include "kern/attention/attention_impl.h"
+
+#include <math.h>
+
+/* Positions and windows stay far below this, so that their sums fit into 64 bits. */
+static const int64_t far = INT64_C(1) << 60;
+
+/* ceil(a / b) and floor(a / b), b > 0, for any sign of a. */
+static int64_t ceil_of(int64_t a, int64_t b) { return a / b + (a % b > 0); }
+static int64_t floor_of(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+static int64_t clamp(int64_t x, int64_t n) { return weft_max_i64(0, weft_min_i64(n, x)); }
+
+void weft_attn_key_range(const weft_mask *m, const weft_attn_pair *p, int64_t qpos, int64_t *lo, int64_t *hi)
+{
+    int64_t first = -far, last = far;
+    if (m->left >= 0) first = qpos - m->left;
+    if (m->right >= 0) last = qpos + m->right;
+    if (m->causal) last = weft_min_i64(last, weft_max_i64(qpos, m->prefix - 1));
+    *lo = clamp(ceil_of(first - p->k_pos, p->k_step), p->nk);
+    *hi = clamp(floor_of(last - p->k_pos, p->k_step) + 1, p->nk);
+}
+
+void weft_attn_query_range(const weft_mask *m, const weft_attn_pair *p, int64_t j0, int64_t j1, int64_t *lo,
+                           int64_t *hi)
+{
+    int64_t k0 = weft_attn_kpos(p, j0), k1 = weft_attn_kpos(p, j1 - 1);
+    int64_t first = -far, last = far;
+    if (m->right >= 0) first = k0 - m->right;
+    if (m->causal && k0 >= m->prefix) first = weft_max_i64(first, k0);
+    if (m->left >= 0) last = k1 + m->left;
+    *lo = clamp(ceil_of(first - p->q_pos, p->q_step), p->nq);
+    *hi = clamp(floor_of(last - p->q_pos, p->q_step) + 1, p->nq);
+}
+
+static weft_status check_heads(const weft_attn_desc *d)
+{
+    if (d->H < 1 || d->Hkv < 1)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: %d query heads and %d key/value heads; both must be at least 1",
+                         d->H, d->Hkv);
+    if (d->group < 1)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: %d query heads per key/value head; must be at least 1",
+                         d->group);
+    if (d->head0 < 0 || d->kv_head0 < 0)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: first heads %d and %d; must be at least 0", d->head0,
+                         d->kv_head0);
+    int first = weft_attn_kv_head(d, 0), last = weft_attn_kv_head(d, d->H - 1);
+    if (first < 0 || last >= d->Hkv)
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: query heads %d..%d read key/value heads %d..%d (groups of %d), but heads %d..%d "
+                         "are here; query heads must be a multiple of key/value heads",
+                         d->head0, d->head0 + d->H - 1, first + d->kv_head0, last + d->kv_head0, d->group,
+                         d->kv_head0, d->kv_head0 + d->Hkv - 1);
+    return WEFT_OK;
+}
+
+static weft_status check_mask(const weft_mask *m)
+{
+    if (m->left < -1 || m->right < -1 || m->left > far / 4 || m->right > far / 4)
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: window of %lld keys before and %lld after; use -1 for no limit, 0 for none",
+                         (long long)m->left, (long long)m->right);
+    if (m->prefix < 0 || m->prefix > far / 4)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: prefix %lld; must be 0 (none) or a number of tokens",
+                         (long long)m->prefix);
+    return WEFT_OK;
+}
+
+weft_status weft_attn_check(const weft_attn_desc *d)
+{
+    if (d->D < 1 || d->D > WEFT_ATTN_MAX_D || d->Dv < 1 || d->Dv > WEFT_ATTN_MAX_D)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: head size %d (values %d); must be from 1 to %d", d->D, d->Dv,
+                         WEFT_ATTN_MAX_D);
+    WEFT_TRY(check_heads(d));
+    WEFT_TRY(check_mask(&d->mask));
+    if (!isfinite(d->scale))
+        return weft_fail(WEFT_ERR_REFUSED, "attention: scale %g; must be finite, usually 1/sqrt(%d)", d->scale, d->D);
+    if (!isfinite(d->softcap) || d->softcap < 0)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: softcap %g; must be 0 (none) or positive", d->softcap);
+    if (d->dropout != 0)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: dropout %g of scores is not built; use 0", d->dropout);
+    return WEFT_OK;
+}

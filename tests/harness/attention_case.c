@@ -1,0 +1,321 @@
+#include "harness/attention_case.h"
+
+/* Pitch of the operands' rows: more than their width, so that a kernel that ignores `ld` fails. */
+enum { GAP = 3 };
+
+static double *zeros(int64_t n)
+{
+    double *p = calloc((size_t)n + 1, sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+/* ---- shapes --------------------------------------------------------------------------------------- */
+
+void case_init(attention_case *c, int H, int Hkv, int D, int Dv)
+{
+    memset(c, 0, sizeof *c);
+    c->d.H = H, c->d.Hkv = Hkv, c->d.D = D, c->d.Dv = Dv;
+    c->d.group = H / Hkv;
+    c->d.scale = 1 / sqrt(D);
+    c->d.mask.left = c->d.mask.right = -1;
+}
+
+void case_add_pair(attention_case *c, int64_t q_row, int64_t nq, int64_t q_pos, int64_t q_step, int64_t k_row,
+                   int64_t nk, int64_t k_pos, int64_t k_step)
+{
+    assert_true(c->n < CASE_MAX_PAIRS);
+    c->pair[c->n++] = (weft_attn_pair){.q_row = q_row, .nq = nq, .q_pos = q_pos, .q_step = q_step,
+                                       .k_row = k_row, .nk = nk, .k_pos = k_pos, .k_step = k_step};
+    c->q_rows = weft_max_i64(c->q_rows, q_row + nq);
+    c->k_rows = weft_max_i64(c->k_rows, k_row + nk);
+}
+
+void case_end_call(attention_case *c)
+{
+    assert_true(c->calls < CASE_MAX_CALLS);
+    c->call_end[c->calls++] = c->n;
+}
+
+void case_simple(attention_case *c, int64_t nq, int64_t nk)
+{
+    case_add_pair(c, 0, nq, weft_max_i64(0, nk - nq), 1, 0, nk, 0, 1);
+    case_end_call(c);
+}
+
+void case_documents(attention_case *c, const int64_t *lengths, int n)
+{
+    int64_t row = 0;
+    for (int i = 0; i < n; i++) {
+        case_add_pair(c, row, lengths[i], 0, 1, row, lengths[i], 0, 1);
+        row += lengths[i];
+    }
+    case_end_call(c);
+}
+
+static int64_t share(int64_t tokens, int parts, int64_t part, bool striped)
+{
+    return striped ? (tokens - part + parts - 1) / parts : (part + 1) * tokens / parts - part * tokens / parts;
+}
+
+void case_ring(attention_case *c, int64_t tokens, int parts, bool striped)
+{
+    for (int hop = 0; hop < parts; hop++) {
+        for (int a = 0; a < parts; a++) {
+            int64_t first[2], count[2], row[2];
+            for (int side = 0; side < 2; side++) {
+                int64_t part = side == 0 ? a : (a + hop) % parts;
+                first[side] = striped ? part : part * tokens / parts;
+                count[side] = share(tokens, parts, part, striped);
+                row[side] = 0;
+                for (int64_t i = 0; i < part; i++) row[side] += share(tokens, parts, i, striped);
+            }
+            int64_t step = striped ? parts : 1;
+            case_add_pair(c, row[0], count[0], first[0], step, row[1], count[1], first[1], step);
+        }
+        case_end_call(c);
+    }
+}
+
+/* ---- operands ------------------------------------------------------------------------------------- */
+
+static double *normals(int64_t n, uint64_t seed, double size, weft_dtype t)
+{
+    double *x = zeros(n);
+    for (int64_t i = 0; i < n; i++) {
+        char one[8];
+        weft_store(one, t, 0, size * test_normal(seed, i));
+        x[i] = weft_load(one, t, 0);
+    }
+    return x;
+}
+
+void case_fill(attention_case *c, weft_prec prec, uint64_t seed, double q_size, bool sinks, bool alibi)
+{
+    weft_dtype t = weft_prec_compute(prec), r = weft_prec_real(prec);
+    const weft_attn_desc *d = &c->d;
+    c->q = normals(c->q_rows * d->H * d->D, seed, q_size, t);
+    c->k = normals(c->k_rows * d->Hkv * d->D, seed + 1, 1, t);
+    c->v = normals(c->k_rows * d->Hkv * d->Dv, seed + 2, 1, t);
+    c->dout = normals(c->q_rows * d->H * d->Dv, seed + 3, 1, t);
+    if (sinks) c->sinks = normals(d->H, seed + 4, 1, r);
+    if (alibi) {
+        c->alibi = zeros(d->H);
+        for (int h = 0; h < d->H; h++) c->alibi[h] = ldexp(1, -1 - h);
+    }
+    case_answer(c);
+}
+
+void case_clear(attention_case *c)
+{
+    free(c->q), free(c->k), free(c->v), free(c->dout), free(c->sinks), free(c->alibi);
+    c->q = c->k = c->v = c->dout = c->sinks = c->alibi = NULL;
+    result_free(&c->want);
+}
+
+attention_result result_new(const attention_case *c)
+{
+    const weft_attn_desc *d = &c->d;
+    return (attention_result){.o = zeros(c->q_rows * d->H * d->Dv),
+                              .lse = zeros(c->q_rows * d->H),
+                              .dq = zeros(c->q_rows * d->H * d->D),
+                              .dk = zeros(c->k_rows * d->Hkv * d->D),
+                              .dv = zeros(c->k_rows * d->Hkv * d->Dv),
+                              .dsinks = zeros(d->H)};
+}
+
+void result_free(attention_result *r)
+{
+    free(r->o), free(r->lse), free(r->dq), free(r->dk), free(r->dv), free(r->dsinks);
+    memset(r, 0, sizeof *r);
+}
+
+/* ---- the answer ----------------------------------------------------------------------------------- */
+
+static double dot(const double *a, const double *b, int n)
+{
+    double s = 0;
+    for (int i = 0; i < n; i++) s += a[i] * b[i];
+    return s;
+}
+
+/* Scores of row i of head h against all keys, -inf where hidden; t = tanh of softcap. */
+static void scores(const attention_case *c, int64_t i, int h, double *s, double *t)
+{
+    const weft_attn_desc *d = &c->d;
+    int g = (d->head0 + h) / d->group - d->kv_head0;
+    for (int64_t j = 0; j < c->k_rows; j++) s[j] = -INFINITY, t[j] = 0;
+    for (int a = 0; a < c->n; a++) {
+        const weft_attn_pair *p = &c->pair[a];
+        if (i < p->q_row || i >= p->q_row + p->nq) continue;
+        int64_t qpos = p->q_pos + (i - p->q_row) * p->q_step;
+        for (int64_t x = 0; x < p->nk; x++) {
+            int64_t kpos = p->k_pos + x * p->k_step, j = p->k_row + x;
+            bool seen = d->mask.left < 0 || qpos - kpos <= d->mask.left;
+            if (d->mask.right >= 0 && kpos - qpos > d->mask.right) seen = false;
+            if (d->mask.causal && kpos > qpos && kpos >= d->mask.prefix) seen = false;
+            if (!seen) continue;
+            double y = d->scale * dot(c->q + (i * d->H + h) * d->D, c->k + (j * d->Hkv + g) * d->D, d->D);
+            if (d->softcap > 0) t[j] = tanh(y / d->softcap), y = d->softcap * t[j];
+            if (c->alibi) y -= c->alibi[h] * fabs((double)(qpos - kpos));
+            s[j] = y;
+        }
+    }
+}
+
+static void answer_row(attention_case *c, int64_t i, int h, double *s, double *t)
+{
+    const weft_attn_desc *d = &c->d;
+    attention_result *w = &c->want;
+    int g = (d->head0 + h) / d->group - d->kv_head0;
+    int64_t at = i * d->H + h;
+    double *o = w->o + at * d->Dv, *dq = w->dq + at * d->D, *dout = c->dout + at * d->Dv, *q = c->q + at * d->D;
+    scores(c, i, h, s, t);
+    double top = c->sinks ? c->sinks[h] : -INFINITY, sum = 0, delta = 0;
+    for (int64_t j = 0; j < c->k_rows; j++) top = fmax(top, s[j]);
+    w->lse[at] = -INFINITY;
+    if (top == -INFINITY) return;
+    for (int64_t j = 0; j < c->k_rows; j++) sum += exp(s[j] - top);
+    if (c->sinks) sum += exp(c->sinks[h] - top);
+    w->lse[at] = top + log(sum);
+    for (int64_t j = 0; j < c->k_rows; j++) {
+        s[j] = exp(s[j] - top) / sum;
+        for (int x = 0; x < d->Dv && s[j] != 0; x++) o[x] += s[j] * c->v[(j * d->Hkv + g) * d->Dv + x];
+    }
+    delta = dot(o, dout, d->Dv);
+    if (c->sinks) w->dsinks[h] -= exp(c->sinks[h] - top) / sum * delta;
+    for (int64_t j = 0; j < c->k_rows; j++) {
+        if (s[j] == 0) continue;
+        int64_t key = j * d->Hkv + g;
+        double ds = s[j] * (dot(dout, c->v + key * d->Dv, d->Dv) - delta) * (1 - t[j] * t[j]) * d->scale;
+        for (int x = 0; x < d->Dv; x++) w->dv[key * d->Dv + x] += s[j] * dout[x];
+        for (int x = 0; x < d->D; x++) {
+            dq[x] += ds * c->k[key * d->D + x];
+            w->dk[key * d->D + x] += ds * q[x];
+        }
+    }
+}
+
+void case_answer(attention_case *c)
+{
+    result_free(&c->want);
+    c->want = result_new(c);
+    double *s = zeros(c->k_rows), *t = zeros(c->k_rows);
+    for (int64_t i = 0; i < c->q_rows; i++)
+        for (int h = 0; h < c->d.H; h++) answer_row(c, i, h, s, t);
+    free(s), free(t);
+}
+
+/* ---- a kernel's run ------------------------------------------------------------------------------- */
+
+static void *nans(int64_t n, weft_dtype t)
+{
+    void *p = malloc((size_t)(n + 1) * weft_dtype_size(t));
+    assert_non_null(p);
+    for (int64_t i = 0; i < n; i++) weft_store(p, t, i, NAN);
+    return p;
+}
+
+/* Dense double rows into rows of pitch width + GAP in type t. */
+static void *pitched(const double *x, int64_t rows, int64_t width, weft_dtype t)
+{
+    void *p = nans(rows * (width + GAP), t);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) weft_store(p, t, i * (width + GAP) + j, x[i * width + j]);
+    return p;
+}
+
+static void *converted(const double *x, int64_t n, weft_dtype t)
+{
+    if (!x) return NULL;
+    void *p = nans(n, t);
+    for (int64_t i = 0; i < n; i++) weft_store(p, t, i, x[i]);
+    return p;
+}
+
+static void *cleared(int64_t n, weft_dtype t)
+{
+    void *p = calloc((size_t)n + 1, weft_dtype_size(t));
+    assert_non_null(p);
+    return p;
+}
+
+static void take(double *out, const void *x, int64_t rows, int64_t width, int64_t pitch, weft_dtype t)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) out[i * width + j] = weft_load(x, t, i * pitch + j);
+}
+
+void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec, int threads, attention_result *out)
+{
+    weft_attn_desc d = c->d;
+    weft_dtype C = weft_prec_compute(prec), R = weft_prec_real(prec);
+    int64_t qn = c->q_rows, kn = c->k_rows, qw = (int64_t)d.H * d.D, ow = (int64_t)d.H * d.Dv;
+    int64_t kw = (int64_t)d.Hkv * d.D, vw = (int64_t)d.Hkv * d.Dv;
+    void *q = pitched(c->q, qn, qw, C), *k = pitched(c->k, kn, kw, C), *v = pitched(c->v, kn, vw, C);
+    void *dout = pitched(c->dout, qn, ow, C), *o = nans(qn * (ow + GAP), C), *sinks = converted(c->sinks, d.H, R);
+    void *alibi = converted(c->alibi, d.H, R), *acc = nans(qn * ow, R), *m = nans(qn * d.H, R), *l = nans(qn * d.H, R);
+    void *lse = nans(qn * d.H, R), *delta = nans(qn * d.H, R), *dsinks = cleared(d.H, R);
+    void *dq = cleared(qn * qw, R), *dk = cleared(kn * kw, R), *dv = cleared(kn * vw, R);
+    d.alibi = alibi;
+    assert_ok(weft_attn_check(&d));
+    size_t bytes = (ops->work_bytes(&d, threads) + 63) / 64 * 64 + 64;
+    float *work = aligned_alloc(64, bytes);
+    assert_non_null(work);
+    for (size_t i = 0; i < bytes / sizeof *work; i++) work[i] = NAN;
+
+    weft_attn_run run = {.work = work, .threads = threads};
+    weft_attn_fwd_io f = {q, k, v, qw + GAP, kw + GAP, vw + GAP, acc, m, l};
+    weft_attn_bwd_io b = {q, k, v, dout, qw + GAP, kw + GAP, vw + GAP, ow + GAP, m, l, delta, dq, dk, dv};
+    ops->start(&d, acc, m, l, qn);
+    for (int i = 0, from = 0; i < c->calls; from = c->call_end[i++])
+        ops->forward(&d, &f, c->pair + from, c->call_end[i] - from, &run);
+    ops->finish(&d, o, ow + GAP, lse, acc, m, l, sinks, qn, threads);
+    ops->delta(&d, delta, sinks ? dsinks : NULL, sinks, dout, ow + GAP, o, ow + GAP, m, l, qn, threads);
+    for (int i = 0, from = 0; i < c->calls; from = c->call_end[i++])
+        ops->backward(&d, &b, c->pair + from, c->call_end[i] - from, &run);
+
+    take(out->o, o, qn, ow, ow + GAP, C);
+    take(out->lse, lse, qn, d.H, d.H, R);
+    take(out->dq, dq, qn, qw, qw, R), take(out->dk, dk, kn, kw, kw, R), take(out->dv, dv, kn, vw, vw, R);
+    take(out->dsinks, dsinks, 1, d.H, d.H, R);
+    void *all[] = {q, k, v, dout, o, sinks, alibi, acc, m, l, lse, delta, dsinks, dq, dk, dv, work};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* ---- comparison ----------------------------------------------------------------------------------- */
+
+static void check_one(const char *what, const char *name, const double *x, const double *want, int64_t n, double floor,
+                      double limit)
+{
+    double e = weft_rel_l2(x, WEFT_F64, want, WEFT_F64, n, floor);
+    if (!(e <= limit)) fail_msg("%s: error of %s is %.3e > %.3e", what, name, e, limit);
+}
+
+void case_check(const attention_case *c, const attention_result *r, double limit, double lse_limit, const char *what)
+{
+    const weft_attn_desc *d = &c->d;
+    const attention_result *w = &c->want;
+    int64_t on = c->q_rows * d->H * d->Dv;
+    double floor = weft_norm2(c->dout, WEFT_F64, on) / 100;
+    check_one(what, "o", r->o, w->o, on, floor, limit);
+    check_one(what, "dq", r->dq, w->dq, c->q_rows * d->H * d->D, floor, limit);
+    check_one(what, "dk", r->dk, w->dk, c->k_rows * d->Hkv * d->D, floor, limit);
+    check_one(what, "dv", r->dv, w->dv, c->k_rows * d->Hkv * d->Dv, floor, limit);
+    /* a sum over rows of products of either sign: its error is that of its terms, not of what remains */
+    if (c->sinks) check_one(what, "dsinks", r->dsinks, w->dsinks, d->H, floor, 3 * limit);
+    double e = weft_max_scaled(r->lse, WEFT_F64, w->lse, WEFT_F64, c->q_rows * d->H);
+    if (!(e <= lse_limit)) fail_msg("%s: error of lse is %.3e > %.3e", what, e, lse_limit);
+}
+
+void case_check_same(const attention_case *c, const attention_result *a, const attention_result *b, const char *what)
+{
+    const weft_attn_desc *d = &c->d;
+    size_t on = (size_t)(c->q_rows * d->H * d->Dv), qn = (size_t)(c->q_rows * d->H * d->D);
+    size_t kn = (size_t)(c->k_rows * d->Hkv * d->D), vn = (size_t)(c->k_rows * d->Hkv * d->Dv);
+    if (memcmp(a->o, b->o, on * sizeof(double)) || memcmp(a->dq, b->dq, qn * sizeof(double)) ||
+        memcmp(a->dk, b->dk, kn * sizeof(double)) || memcmp(a->dv, b->dv, vn * sizeof(double)) ||
+        memcmp(a->lse, b->lse, (size_t)(c->q_rows * d->H) * sizeof(double)) ||
+        memcmp(a->dsinks, b->dsinks, (size_t)d->H * sizeof(double)))
+        fail_msg("%s: the bits differ", what);
+}

@@ -1,0 +1,499 @@
+/* test_attention.c — every attention kernel against the float64 answer: masks, sizes, heads, pairs, threads.
+ * labels: small */
+#include "harness/attention_case.h"
+#include "kern/attention/attention_impl.h"
+#include "kern/kern.h"
+
+typedef struct kernel {
+    const char *name;
+    weft_isa isa;
+    weft_prec prec;
+    void (*fill)(weft_attn_ops *ops, weft_prec prec);
+    double limit, lse_limit;
+} kernel;
+
+/* Limits of design.md section 6. bf16: 2.5 times the error of an ideal kernel, 6e-3 or a little more in every
+ * stored case; fp16 the same. lse of 16-bit inputs is computed in fp32 from exact inputs, so it keeps fp32's. */
+static const kernel kernels[] = {
+    {"ref fp64", WEFT_ISA_REF, WEFT_PREC_F64, weft_attn_fill_ref, 1e-12, 1e-13},
+    {"ref fp32", WEFT_ISA_REF, WEFT_PREC_F32, weft_attn_fill_ref, 2e-6, 1e-5},
+    {"ref bf16", WEFT_ISA_REF, WEFT_PREC_BF16, weft_attn_fill_ref, 6e-3, 1e-5},
+    {"ref fp16", WEFT_ISA_REF, WEFT_PREC_F16, weft_attn_fill_ref, 6e-3, 1e-5},
+};
+#define FOR_KERNELS(k) \
+    for (const kernel *k = kernels; k < kernels + sizeof kernels / sizeof *kernels; k++) \
+        if (weft_isa_available(k->isa))
+
+static weft_attn_ops ops_of(const kernel *k)
+{
+    weft_attn_ops ops;
+    k->fill(&ops, k->prec);
+    return ops;
+}
+
+/* The case as it stands, with every kernel, and with 2 and 3 threads, whose bits must be those of 1. */
+static void check_all(attention_case *c, double q_size, bool sinks, bool alibi, double loosen, const char *what)
+{
+    FOR_KERNELS(k) {
+        weft_attn_ops ops = ops_of(k);
+        char text[128];
+        case_fill(c, k->prec, (uint64_t)(c->q_rows * 17 + c->k_rows + c->d.D * 7919), q_size, sinks, alibi);
+        attention_result one = result_new(c), more = result_new(c);
+        case_run(c, &ops, k->prec, 1, &one);
+        snprintf(text, sizeof text, "%s, %s", k->name, what);
+        case_check(c, &one, k->limit * loosen, k->lse_limit, text);
+        for (int threads = 2; threads <= 3; threads++) {
+            if (k->isa == WEFT_ISA_REF && k->prec != WEFT_PREC_F64) break; /* one source: fp64 speaks for it */
+            case_run(c, &ops, k->prec, threads, &more);
+            snprintf(text, sizeof text, "%s, %s, %d threads", k->name, what, threads);
+            case_check_same(c, &one, &more, text);
+        }
+        result_free(&one), result_free(&more);
+        case_clear(c);
+    }
+}
+
+static void masks(void **state)
+{
+    (void)state;
+    static const struct { const char *name; weft_mask mask; } rows[] = {
+        {"full", {false, -1, -1, 0}},          {"causal", {true, -1, -1, 0}},
+        {"causal window", {true, 15, -1, 0}},  {"window both sides", {false, 16, 7, 0}},
+        {"window after", {false, -1, 3, 0}},   {"prefix", {true, -1, -1, 37}},
+        {"prefix in a window", {true, 50, 9, 100}}, {"self only", {true, 0, -1, 0}},
+        {"self and one before", {false, 1, 0, 0}},
+    };
+    static const int64_t sizes[][2] = {{1, 1}, {3, 5}, {33, 33}, {70, 200}, {200, 70}, {1, 99}, {257, 257}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
+            attention_case c;
+            char text[64];
+            case_init(&c, 2, 1, 16, 16);
+            case_simple(&c, sizes[j][0], sizes[j][1]);
+            c.d.mask = rows[i].mask;
+            snprintf(text, sizeof text, "%s %lldx%lld", rows[i].name, (long long)sizes[j][0], (long long)sizes[j][1]);
+            check_all(&c, 1, false, false, 1, text);
+        }
+}
+
+static void head_sizes(void **state)
+{
+    (void)state;
+    static const int sizes[][2] = {{1, 1}, {5, 5}, {20, 20}, {64, 64}, {72, 72}, {80, 80}, {96, 96}, {104, 104},
+                                   {128, 128}, {192, 128}, {256, 256}, {3, 256}, {255, 2}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        attention_case c;
+        char text[64];
+        case_init(&c, 2, 2, sizes[i][0], sizes[i][1]);
+        case_simple(&c, 33, 150);
+        c.d.mask.causal = true;
+        snprintf(text, sizeof text, "D %d Dv %d", sizes[i][0], sizes[i][1]);
+        check_all(&c, 1, false, false, 1, text);
+    }
+}
+
+static void heads(void **state)
+{
+    (void)state;
+    static const int groups[][2] = {{1, 1}, {2, 1}, {4, 1}, {4, 2}, {6, 2}, {7, 1}, {30, 6}, {65, 1}};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        attention_case c;
+        char text[64];
+        case_init(&c, groups[i][0], groups[i][1], 8, 12);
+        case_simple(&c, 67, 67);
+        c.d.mask.causal = true;
+        snprintf(text, sizeof text, "%d heads over %d", groups[i][0], groups[i][1]);
+        check_all(&c, 1, true, true, 1, text);
+    }
+}
+
+/* Heads 3..9 of a model with groups of 4 read key/value heads 0..2: shares of 1, 4 and 2 heads. */
+static void uneven_heads(void **state)
+{
+    (void)state;
+    attention_case c;
+    case_init(&c, 7, 3, 8, 8);
+    c.d.group = 4, c.d.head0 = 3;
+    case_simple(&c, 40, 60);
+    c.d.mask.causal = true;
+    check_all(&c, 1, true, true, 1, "heads 3..9 in groups of 4");
+    case_init(&c, 3, 2, 8, 8);
+    c.d.group = 2, c.d.head0 = 5, c.d.kv_head0 = 2;
+    case_simple(&c, 40, 60);
+    check_all(&c, 1, false, false, 1, "heads 5..7 in groups of 2");
+}
+
+static void score_rules(void **state)
+{
+    (void)state;
+    for (int bits = 1; bits < 8; bits++) {
+        attention_case c;
+        char text[64];
+        case_init(&c, 4, 2, 20, 20);
+        case_simple(&c, 100, 130);
+        c.d.mask.causal = true;
+        if (bits & 1) c.d.softcap = 5;
+        if (bits & 4) c.d.mask.left = 20;
+        snprintf(text, sizeof text, "softcap %d alibi %d window %d", bits & 1, bits & 2, bits & 4);
+        /* softcap bends the scores: rounding of s/cap and of tanh add up (the stored case allows 6.5e-6) */
+        check_all(&c, 1, bits & 4, bits & 2, bits & 1 ? 3 : 1, text);
+    }
+}
+
+static void negative_scale(void **state)
+{
+    (void)state;
+    attention_case c;
+    case_init(&c, 2, 1, 16, 16);
+    case_simple(&c, 40, 40);
+    c.d.scale = -0.3;
+    check_all(&c, 1, false, false, 1, "scale -0.3");
+}
+
+/* Scores of several hundred: lse rounds to 2e-5, which must not reach the gradients. A score's own rounding
+ * (a few hundred x 6e-8 x a few) moves p by 1e-4: that is the limit here, not 2e-6. */
+static void large_logits(void **state)
+{
+    (void)state;
+    attention_case c;
+    case_init(&c, 2, 1, 64, 64);
+    case_simple(&c, 130, 130);
+    c.d.mask.causal = true;
+    check_all(&c, 100, false, false, 200, "large logits");
+}
+
+static void rings(void **state)
+{
+    (void)state;
+    static const weft_mask mask[] = {{true, -1, -1, 0}, {false, -1, -1, 0}, {true, 30, -1, 0}, {true, 40, -1, 100}};
+    for (int striped = 0; striped < 2; striped++)
+        for (int parts = 2; parts <= 4; parts++)
+            for (int i = 0; i < 4; i++) {
+                attention_case c;
+                char text[64];
+                case_init(&c, 3, 1, 24, 24);
+                case_ring(&c, 257, parts, striped);
+                c.d.mask = mask[i];
+                snprintf(text, sizeof text, "%s ring of %d, mask %d", striped ? "striped" : "contiguous", parts, i);
+                check_all(&c, 1, true, i & 1, 1, text);
+            }
+}
+
+static void documents(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {5, 0, 1, 64, 130, 2, 7, 0, 200, 1};
+    attention_case c;
+    for (int causal = 0; causal < 2; causal++) {
+        case_init(&c, 2, 1, 32, 32);
+        case_documents(&c, lengths, sizeof lengths / sizeof *lengths);
+        c.d.mask.causal = causal;
+        check_all(&c, 1, false, false, 1, "documents");
+    }
+}
+
+/* Queries far apart and a narrow window: most key tiles see no query although their neighbours do, which is
+ * where an ordering of the sums of dq by neighbours could go wrong. */
+static void sparse_queries(void **state)
+{
+    (void)state;
+    attention_case c;
+    case_init(&c, 1, 1, 16, 16);
+    case_add_pair(&c, 0, 9, 5, 301, 0, 1001, 0, 3);
+    case_end_call(&c);
+    c.d.mask.left = c.d.mask.right = 1;
+    check_all(&c, 1, false, false, 1, "queries 301 apart, keys 3 apart");
+}
+
+static void long_rows(void **state)
+{
+    (void)state;
+    attention_case c;
+    case_init(&c, 1, 1, 8, 8);
+    case_simple(&c, 1001, 1001);
+    c.d.mask.causal = true;
+    check_all(&c, 1, false, false, 1, "1001 tokens, one head");
+}
+
+/* Rows that no key reaches: output 0, lse -inf (the sink), gradient 0, and no NaN anywhere. */
+static void empty_rows(void **state)
+{
+    (void)state;
+    for (int sinks = 0; sinks < 2; sinks++) {
+        attention_case c;
+        case_init(&c, 2, 2, 16, 16);
+        case_add_pair(&c, 0, 50, 0, 1, 0, 40, 30, 1);
+        case_add_pair(&c, 50, 0, 0, 1, 40, 10, 0, 1);
+        case_add_pair(&c, 50, 5, 0, 1, 50, 0, 0, 1);
+        case_end_call(&c);
+        c.d.mask.causal = true;
+        check_all(&c, 1, sinks, false, 1, sinks ? "empty rows with sinks" : "empty rows");
+    }
+}
+
+/* ---- central differences -------------------------------------------------------------------------- */
+
+static double objective(attention_case *c)
+{
+    double sum = 0;
+    case_answer(c);
+    for (int64_t i = 0; i < c->q_rows * c->d.H * c->d.Dv; i++) sum += c->want.o[i] * c->dout[i];
+    return sum;
+}
+
+static void differences(attention_case *c, double *x, const double *grad, int64_t n, const char *name)
+{
+    const double h = 1e-5;
+    for (int64_t i = 0; i < n; i += 1 + n / 40) {
+        double keep = x[i], up, down;
+        x[i] = keep + h, up = objective(c);
+        x[i] = keep - h, down = objective(c);
+        x[i] = keep;
+        double numeric = (up - down) / (2 * h);
+        /* h^2 times a third derivative of some tens */
+        if (!(fabs(numeric - grad[i]) <= 1e-8 * fmax(1, fabs(numeric))))
+            fail_msg("d%s[%lld] = %.12g, central difference %.12g", name, (long long)i, grad[i], numeric);
+    }
+}
+
+/* The fp64 backward is the derivative of the forward formula, for every rule of scores at once. */
+static void central_differences(void **state)
+{
+    (void)state;
+    for (int rules = 0; rules < 2; rules++) {
+        attention_case c;
+        weft_attn_ops ops;
+        weft_attn_fill_ref(&ops, WEFT_PREC_F64);
+        case_init(&c, 4, 2, 5, 3);
+        case_simple(&c, 9, 11);
+        c.d.mask.causal = true;
+        if (rules) c.d.mask.left = 6, c.d.softcap = 2;
+        case_fill(&c, WEFT_PREC_F64, 5, 1, rules, rules);
+        attention_result r = result_new(&c);
+        case_run(&c, &ops, WEFT_PREC_F64, 1, &r);
+        differences(&c, c.q, r.dq, c.q_rows * 4 * 5, "q");
+        differences(&c, c.k, r.dk, c.k_rows * 2 * 5, "k");
+        differences(&c, c.v, r.dv, c.k_rows * 2 * 3, "v");
+        if (rules) differences(&c, c.sinks, r.dsinks, 4, "sinks");
+        result_free(&r), case_clear(&c);
+    }
+}
+
+/* ---- field reports -------------------------------------------------------------------------------- */
+
+/* Uniform probe: q = k = 0, v at position i is i; the output is the mean of the visible positions. */
+static void probe(attention_case *c)
+{
+    case_fill(c, WEFT_PREC_F64, 1, 1, false, false);
+    for (int64_t i = 0; i < c->q_rows; i++) c->q[i] = 0;
+    for (int a = 0; a < c->n; a++)
+        for (int64_t j = 0; j < c->pair[a].nk; j++) {
+            c->k[c->pair[a].k_row + j] = 0;
+            c->v[c->pair[a].k_row + j] = (double)(c->pair[a].k_pos + j);
+        }
+}
+
+static void expect_rows(attention_case *c, const double *rows, const double *lse)
+{
+    FOR_KERNELS(k) {
+        weft_attn_ops ops = ops_of(k);
+        attention_result r = result_new(c);
+        case_run(c, &ops, k->prec, 2, &r);
+        double tolerance = k->prec == WEFT_PREC_F64 ? 1e-12 : k->prec == WEFT_PREC_F32 ? 1e-5 : 4e-3;
+        for (int64_t i = 0; i < c->q_rows; i++) {
+            if (!(fabs(r.o[i] - rows[i]) <= tolerance * fmax(1, rows[i])))
+                fail_msg("%s: row %lld is %.9g, not %.9g", k->name, (long long)i, r.o[i], rows[i]);
+            if (lse && r.lse[i] != lse[i] && !(fabs(r.lse[i] - lse[i]) <= tolerance))
+                fail_msg("%s: lse of row %lld is %.9g, not %.9g", k->name, (long long)i, r.lse[i], lse[i]);
+        }
+        result_free(&r);
+    }
+}
+
+static void G05_documents_do_not_see_each_other(void **state)
+{
+    (void)state;
+    attention_case c;
+    static const int64_t lengths[] = {8, 8};
+    case_init(&c, 1, 1, 1, 1);
+    case_documents(&c, lengths, 2);
+    c.d.mask.causal = true;
+    probe(&c);
+    for (int j = 0; j < 16; j++) c.v[j] = j;
+    double want[16];
+    for (int i = 0; i < 16; i++) want[i] = i < 8 ? i / 2.0 : (8 + i) / 2.0;
+    assert_true(want[8] == 8.0 && want[15] == 11.5);
+    expect_rows(&c, want, NULL);
+    FOR_KERNELS(k) {
+        weft_attn_ops ops = ops_of(k);
+        attention_result before = result_new(&c), after = result_new(&c);
+        case_run(&c, &ops, k->prec, 1, &before);
+        c.k[0] = 3, c.v[0] = -7, c.q[0] = 2;
+        case_run(&c, &ops, k->prec, 1, &after);
+        c.k[0] = 0, c.v[0] = 0, c.q[0] = 0;
+        assert_memory_equal(before.o + 8, after.o + 8, 8 * sizeof(double));
+        assert_true(before.o[7] != after.o[7]);
+        result_free(&before), result_free(&after);
+    }
+    case_clear(&c);
+}
+
+/* A call that shows a row nothing leaves its state as it was, bit for bit; a row that never sees a key ends as
+ * (0, -inf). */
+static void G13_empty_parts_merge_without_nan(void **state)
+{
+    (void)state;
+    FOR_KERNELS(k) {
+        weft_attn_ops ops = ops_of(k);
+        attention_case a, b;
+        for (int extra = 0; extra < 2; extra++) {
+            attention_case *c = extra ? &b : &a;
+            case_init(c, 1, 1, 8, 8);
+            c->d.mask.causal = true;
+            case_add_pair(c, 0, 6, 10, 1, 0, 12, 4, 1);
+            case_end_call(c);
+            if (extra) {
+                case_add_pair(c, 0, 6, 10, 1, 0, 12, 400, 1);
+                case_end_call(c);
+                case_add_pair(c, 0, 6, 10, 1, 12, 0, 0, 1);
+                case_end_call(c);
+            }
+            case_add_pair(c, 6, 3, 0, 1, 12, 5, 50, 1);
+            case_end_call(c);
+            case_fill(c, k->prec, 3, 1, false, false);
+        }
+        attention_result ra = result_new(&a), rb = result_new(&b);
+        case_run(&a, &ops, k->prec, 1, &ra);
+        case_run(&b, &ops, k->prec, 1, &rb);
+        case_check_same(&a, &ra, &rb, k->name);
+        for (int i = 6; i < 9; i++) {
+            assert_true(ra.lse[i] == -INFINITY);
+            for (int x = 0; x < 8; x++) assert_true(ra.o[i * 8 + x] == 0 && ra.dq[i * 8 + x] == 0);
+        }
+        result_free(&ra), result_free(&rb), case_clear(&a), case_clear(&b);
+    }
+}
+
+static void G19_window_is_not_full_causal(void **state)
+{
+    (void)state;
+    attention_case c;
+    case_init(&c, 1, 1, 1, 1);
+    case_ring(&c, 16, 2, false);
+    c.d.mask.causal = true, c.d.mask.left = 2;
+    probe(&c);
+    double want[16] = {0, 0.5};
+    for (int i = 2; i < 16; i++) want[i] = i - 1;
+    expect_rows(&c, want, NULL);
+    case_clear(&c);
+}
+
+/* Parts whose lse are 0 and 200: exp of their difference overflows fp32, in whichever order they come. */
+static void G21_merge_of_distant_parts(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 2; order++) {
+        attention_case c;
+        case_init(&c, 1, 1, 1, 1);
+        for (int part = 0; part < 2; part++) {
+            case_add_pair(&c, 0, 1, 0, 1, part, 1, 0, 1);
+            case_end_call(&c);
+        }
+        probe(&c);
+        c.q[0] = 1;
+        c.k[order] = 200, c.v[order] = 7, c.k[1 - order] = 0, c.v[1 - order] = 5;
+        expect_rows(&c, (double[]){7}, (double[]){200});
+        case_clear(&c);
+    }
+}
+
+static void G28_mask_stands_at_positions(void **state)
+{
+    (void)state;
+    attention_case c;
+    case_init(&c, 1, 1, 1, 1);
+    case_add_pair(&c, 0, 2, 3, 1, 0, 5, 0, 1);
+    case_end_call(&c);
+    c.d.mask.causal = true;
+    probe(&c);
+    expect_rows(&c, (double[]){1.5, 2.0}, NULL);
+    case_clear(&c);
+
+    case_init(&c, 1, 1, 1, 1);
+    case_add_pair(&c, 0, 5, 0, 1, 0, 2, 3, 1);
+    case_end_call(&c);
+    c.d.mask.causal = true;
+    probe(&c);
+    expect_rows(&c, (double[]){0, 0, 0, 3.0, 3.5}, (double[]){-INFINITY, -INFINITY, -INFINITY, 0, log(2)});
+    case_clear(&c);
+}
+
+/* Head sizes that are no multiple of a vector, with all work memory NaN (as in every case here). */
+static void G39_head_sizes_are_not_padded(void **state)
+{
+    (void)state;
+    static const int sizes[] = {5, 20, 72, 80, 96, 128};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        attention_case c;
+        char text[32];
+        case_init(&c, 2, 2, sizes[i], sizes[i]);
+        case_simple(&c, 33, 33);
+        snprintf(text, sizeof text, "head size %d", sizes[i]);
+        check_all(&c, 1, false, false, 1, text);
+    }
+    weft_attn_desc d = {.H = 1, .Hkv = 1, .D = 257, .Dv = 64, .group = 1, .scale = 1, .mask = {false, -1, -1, 0}};
+    assert_refused(weft_attn_check(&d), "257");
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    const weft_attn_desc good = {.H = 4, .Hkv = 2, .D = 8, .Dv = 8, .group = 2, .scale = 1, .mask = {true, -1, -1, 0}};
+    weft_attn_desc d = good;
+    assert_ok(weft_attn_check(&d));
+#define REFUSED(change, part) \
+    do { \
+        d = good; \
+        change; \
+        assert_refused(weft_attn_check(&d), part); \
+    } while (0)
+    REFUSED(d.D = 0, "head size 0");
+    REFUSED(d.Dv = 300, "300");
+    REFUSED(d.H = 5, "multiple");
+    REFUSED(d.H = 0, "at least 1");
+    REFUSED(d.kv_head0 = 1, "heads 1..2 are here");
+    REFUSED(d.mask.left = -2, "window");
+    REFUSED(d.mask.right = INT64_MAX, "window");
+    REFUSED(d.mask.prefix = -1, "prefix");
+    REFUSED(d.softcap = -1, "softcap");
+    REFUSED(d.scale = NAN, "scale");
+    REFUSED(d.dropout = 0.1, "dropout");
+#undef REFUSED
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masks),
+        cmocka_unit_test(head_sizes),
+        cmocka_unit_test(heads),
+        cmocka_unit_test(uneven_heads),
+        cmocka_unit_test(score_rules),
+        cmocka_unit_test(negative_scale),
+        cmocka_unit_test(large_logits),
+        cmocka_unit_test(rings),
+        cmocka_unit_test(documents),
+        cmocka_unit_test(sparse_queries),
+        cmocka_unit_test(long_rows),
+        cmocka_unit_test(empty_rows),
+        cmocka_unit_test(central_differences),
+        cmocka_unit_test(G05_documents_do_not_see_each_other),
+        cmocka_unit_test(G13_empty_parts_merge_without_nan),
+        cmocka_unit_test(G19_window_is_not_full_causal),
+        cmocka_unit_test(G21_merge_of_distant_parts),
+        cmocka_unit_test(G28_mask_stands_at_positions),
+        cmocka_unit_test(G39_head_sizes_are_not_padded),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
