@@ -24,6 +24,8 @@ weft_status weft_world_self(weft_world **out, weft_ctx *ctx);
 typedef struct weft_local weft_local;
 weft_status weft_local_create(weft_local **out, int ranks);            /* LOCAL; memfd-backed            */
 int weft_local_fd(const weft_local *local);                            /* to hand over by inheritance    */
+int weft_local_ranks(const weft_local *local);
+int weft_local_threads(const weft_local *local); /* per rank, as the supervisor gave them; 0: started otherwise */
 weft_status weft_local_attach(weft_local **out, int fd);               /* in a child process             */
 void weft_local_destroy(weft_local *local);                            /* unmaps                         */
 weft_status weft_world_local(weft_world **out, weft_ctx *ctx, weft_local *local, int rank); /* COLLECTIVE */

@@ -1,0 +1,262 @@
+/* local_map.c — making and joining the shared mapping, the record of the first failure, places, doorbells. */
+#include "comm/local_map.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOCAL_MAGIC 0x31306c6f63746677u /* "wftcol01" in memory */
+
+enum { RING_MIN = 4 << 10, RING_MAX = 256 << 10 };
+/* All rings together: fits a laptop when every pair talks. */
+#define RINGS_TOTAL ((size_t)224 << 20)
+
+int weft_local_cores(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more than 1,024 processors do not fit into a cpu_set_t */
+    return n > 0 ? (int)n : 1;
+}
+
+/* ---- the mapping ---------------------------------------------------------------------------------------- */
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* A power of two, so that positions wrap by a mask. A ring of 256 KiB stays in the second-level cache. */
+static size_t ring_bytes_for(int ranks)
+{
+    size_t pairs = (size_t)ranks * (size_t)ranks, ring = RING_MAX;
+    while (ring > RING_MIN && ring * pairs > RINGS_TOTAL) ring /= 2;
+    return ring;
+}
+
+static size_t areas_at(void) { return round_up(sizeof(local_header), 4096); }
+static size_t pairs_at(int ranks) { return round_up(areas_at() + (size_t)ranks * sizeof(local_area), 4096); }
+static size_t rings_at(int ranks)
+{
+    return round_up(pairs_at(ranks) + (size_t)ranks * (size_t)ranks * sizeof(local_pair), 4096);
+}
+static size_t total_for(int ranks) { return rings_at(ranks) + (size_t)ranks * (size_t)ranks * ring_bytes_for(ranks); }
+
+static weft_status map_fd(weft_local **out, int fd, size_t bytes)
+{
+    weft_local *m = calloc(1, sizeof *m);
+    if (!m) return weft_fail(WEFT_ERR_MEMORY, "local ranks: no memory for the mapping's handle");
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        free(m);
+        return weft_fail(WEFT_ERR_MEMORY, "local ranks: mapping %zu bytes of shared memory: %s", bytes, strerror(errno));
+    }
+    *m = (weft_local){.fd = fd, .bytes = bytes, .header = base};
+    *out = m;
+    return WEFT_OK;
+}
+
+static void find_parts(weft_local *m)
+{
+    char *base = (char *)m->header;
+    m->areas = (local_area *)(base + areas_at());
+    m->pairs = (local_pair *)(base + pairs_at(m->header->ranks));
+    m->rings = base + rings_at(m->header->ranks);
+}
+
+weft_status weft_local_create(weft_local **out, int ranks)
+{
+    if (ranks < 1 || ranks > WEFT_LOCAL_RANKS_MAX)
+        return weft_fail(WEFT_ERR_REFUSED, "local ranks: %d asked for; one machine takes 1 to %d", ranks, WEFT_LOCAL_RANKS_MAX);
+    int fd = memfd_create("weft-local", MFD_CLOEXEC);
+    if (fd < 0) return weft_fail(WEFT_ERR_LIBRARY, "local ranks: memfd_create: %s", strerror(errno));
+    size_t bytes = total_for(ranks);
+    weft_status st;
+    if (ftruncate(fd, (off_t)bytes) != 0) {
+        st = weft_fail(WEFT_ERR_MEMORY, "local ranks: %zu bytes of shared memory: %s", bytes, strerror(errno));
+        goto close_fd;
+    }
+    weft_local *m;
+    WEFT_TRY_OR(st, map_fd(&m, fd, bytes), close_fd);
+    m->header->ranks = ranks;
+    m->header->cores = weft_local_cores();
+    m->header->ring_bytes = ring_bytes_for(ranks);
+    m->header->total_bytes = bytes;
+    m->header->magic = LOCAL_MAGIC;
+    find_parts(m);
+    *out = m;
+    return WEFT_OK;
+close_fd:
+    close(fd);
+    return st;
+}
+
+weft_status weft_local_attach(weft_local **out, int fd)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0 || info.st_size < (off_t)sizeof(local_header))
+        return weft_fail(WEFT_ERR_REFUSED, "local ranks: file descriptor %d is not a mapping of weft ranks", fd);
+    weft_local *m;
+    WEFT_TRY(map_fd(&m, fd, (size_t)info.st_size));
+    const local_header *h = m->header;
+    if (h->magic != LOCAL_MAGIC || h->total_bytes != m->bytes || h->ranks < 1 || h->ranks > WEFT_LOCAL_RANKS_MAX ||
+        total_for(h->ranks) != m->bytes) {
+        munmap(m->header, m->bytes);
+        free(m);
+        return weft_fail(WEFT_ERR_REFUSED, "local ranks: file descriptor %d is a mapping of another version of weft", fd);
+    }
+    find_parts(m);
+    *out = m;
+    return WEFT_OK;
+}
+
+int weft_local_fd(const weft_local *local) { return local->fd; }
+int weft_local_ranks(const weft_local *local) { return local->header->ranks; }
+int weft_local_threads(const weft_local *local) { return local->header->threads; }
+
+void weft_local_destroy(weft_local *local)
+{
+    if (!local) return;
+    munmap(local->header, local->bytes);
+    close(local->fd);
+    free(local);
+}
+
+/* ---- the first failure ------------------------------------------------------------------------------------ */
+
+void weft_local_abort(weft_local *m, int rank, weft_status st, const char *message)
+{
+    local_header *h = m->header;
+    int fine = WEFT_LOCAL_FINE;
+    if (!atomic_compare_exchange_strong(&h->failed, &fine, WEFT_LOCAL_FAILING)) return;
+    h->failed_rank = rank;
+    h->failed_status = st;
+    snprintf(h->failed_message, sizeof h->failed_message, "%s", message);
+    atomic_store(&h->failed, WEFT_LOCAL_FAILED);
+    for (int r = 0; r < h->ranks; r++) weft_local_ring_bell(&m->areas[r]);
+}
+
+bool weft_local_failed(const weft_local *m)
+{
+    return atomic_load_explicit(&m->header->failed, memory_order_acquire) == WEFT_LOCAL_FAILED;
+}
+
+weft_status weft_local_fail_with(const weft_local *m, weft_status st)
+{
+    const local_header *h = m->header;
+    char name[16];
+    snprintf(name, sizeof name, "rank %d", h->failed_rank);
+    size_t n = strlen(name);
+    /* Most messages of this room name their rank already. */
+    if (strncmp(h->failed_message, name, n) == 0 && strchr(" :", h->failed_message[n]))
+        return weft_fail(st, "%s", h->failed_message);
+    return weft_fail(st, "%s: %s", name, h->failed_message);
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------- */
+
+/* Readers never block the writer: the version is odd while words change, and every word is published with
+ * release, so a reader that saw a new word also sees the odd version. */
+void weft_local_place(local_area *a, const char *op, int layer, int step)
+{
+    uint64_t words[WEFT_LOCAL_OP_WORDS] = {0};
+    size_t n = strlen(op);
+    memcpy(words, op, n < sizeof words ? n : sizeof words - 1);
+    uint32_t version = atomic_load_explicit(&a->version, memory_order_relaxed);
+    atomic_store_explicit(&a->version, version + 1, memory_order_relaxed);
+    for (int i = 0; i < WEFT_LOCAL_OP_WORDS; i++) atomic_store_explicit(&a->op[i], words[i], memory_order_release);
+    atomic_store_explicit(&a->layer, layer, memory_order_release);
+    atomic_store_explicit(&a->step, step, memory_order_release);
+    atomic_store_explicit(&a->version, version + 2, memory_order_release);
+}
+
+void weft_local_place_text(const local_area *a, char *text, size_t n)
+{
+    uint64_t words[WEFT_LOCAL_OP_WORDS];
+    int layer = -1, step = -1;
+    /* A rank that was killed while it wrote leaves an odd version for ever: take what is there then. */
+    for (int tries = 0; tries < 100; tries++) {
+        uint32_t before = atomic_load_explicit(&a->version, memory_order_acquire);
+        for (int i = 0; i < WEFT_LOCAL_OP_WORDS; i++) words[i] = atomic_load_explicit(&a->op[i], memory_order_acquire);
+        layer = atomic_load_explicit(&a->layer, memory_order_acquire);
+        step = atomic_load_explicit(&a->step, memory_order_acquire);
+        if (before % 2 == 0 && before == atomic_load_explicit(&a->version, memory_order_relaxed)) break;
+    }
+    char op[sizeof words + 1] = "";
+    memcpy(op, words, sizeof words);
+    int k = snprintf(text, n, "%s", op[0] ? op : "start");
+    if (layer >= 0 && op[0] && k >= 0 && (size_t)k < n) k += snprintf(text + k, n - (size_t)k, ", layer %d", layer);
+    if (step >= 0 && op[0] && k >= 0 && (size_t)k < n) snprintf(text + k, n - (size_t)k, ", step %d", step);
+}
+
+/* 'T' for a stopped process, 'Z' for a dead one; 0 when it has no entry. */
+static char process_state(int pid)
+{
+    char path[32], line[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return 0;
+    const char *end = fgets(line, sizeof line, f) ? strrchr(line, ')') : NULL;
+    fclose(f);
+    return end && end[1] == ' ' ? end[2] : 0;
+}
+
+static void one_peer_text(const weft_local *m, int rank, char *text, size_t n)
+{
+    const local_area *a = &m->areas[rank];
+    int state = atomic_load(&a->state), pid = atomic_load(&a->pid);
+    char place[80];
+    weft_local_place_text(a, place, sizeof place);
+    char process = pid > 0 && pid != getpid() ? process_state(pid) : 'R';
+    if (atomic_load(&a->gone) || process == 0 || process == 'Z') {
+        if (state == WEFT_LOCAL_ABSENT) snprintf(text, n, "rank %d is gone: it never joined", rank);
+        else snprintf(text, n, "rank %d is gone, last seen in %s", rank, place);
+    } else if (state == WEFT_LOCAL_ABSENT) snprintf(text, n, "rank %d has not joined", rank);
+    else if (state == WEFT_LOCAL_LEFT) snprintf(text, n, "rank %d has left", rank);
+    else snprintf(text, n, "rank %d is %s %s", rank, process == 'T' ? "stopped in" : "in", place);
+}
+
+/* Names the peer, and where the chain of waits that starts at it ends: the rank that holds up all others. */
+void weft_local_peer_text(const weft_local *m, int rank, char *text, size_t n)
+{
+    one_peer_text(m, rank, text, n);
+    int end = rank, hops = 0;
+    for (int next; (next = atomic_load(&m->areas[end].waits_for) - 1) >= 0 && hops <= m->header->ranks; hops++) end = next;
+    size_t k = strlen(text);
+    if (hops == 0 || k + 1 >= n) return;
+    if (hops > m->header->ranks) snprintf(text + k, n - k, "; it waits in a circle of ranks (a dead-lock)");
+    else {
+        k += (size_t)snprintf(text + k, n - k, hops == 1 ? "; it waits: " : "; it waits, through others: ");
+        if (k < n) one_peer_text(m, end, text + k, n - k);
+    }
+}
+
+/* ---- doorbells ------------------------------------------------------------------------------------------------ */
+
+static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
+{
+    return syscall(SYS_futex, (uint32_t *)word, op, value, timeout, NULL, 0);
+}
+
+/* Either the sleeper sees the new bell when it falls asleep, or this sees that it is asleep: both sides
+ * write before they read, in sequentially consistent order. */
+void weft_local_ring_bell(local_area *a)
+{
+    atomic_fetch_add(&a->bell, 1);
+    if (atomic_load(&a->asleep)) futex(&a->bell, FUTEX_WAKE, INT32_MAX, NULL);
+}
+
+void weft_local_sleep(local_area *a, uint32_t seen)
+{
+    /* The limit bounds how late a deadline or a failure is seen if a rank died before it rang. */
+    static const struct timespec limit = {.tv_nsec = 20000000};
+    atomic_store(&a->asleep, 1);
+    futex(&a->bell, FUTEX_WAIT, seen, &limit);
+    atomic_store(&a->asleep, 0);
+}

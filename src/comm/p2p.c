@@ -1,0 +1,204 @@
+/* p2p.c — messages between two ranks and waiting for them, the same for every transport: checks, faults,
+ * counters, deadlines, and the message that names a stuck rank. */
+#include "comm/world.h"
+
+#include <stdio.h>
+
+/* ---- posting ---------------------------------------------------------------------------------------- */
+
+static weft_status check_post(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                              const char *verb)
+{
+    static const char *const kinds[] = {"host", "shared", "pinned", "device"};
+    const weft_world *w = c->world;
+    WEFT_TRY(weft_world_good(w));
+    if (peer < 0 || peer >= c->size)
+        return weft_fail(WEFT_ERR_REFUSED, "rank %d: %s: peer %d is not in group %s; give 0 to %d", w->rank, verb, peer,
+                         c->name, c->size - 1);
+    if (peer == c->rank)
+        return weft_fail(WEFT_ERR_REFUSED, "rank %d: %s to or from itself in group %s; copy the bytes instead", w->rank,
+                         verb, c->name);
+    if (tag < 0)
+        return weft_fail(WEFT_ERR_REFUSED, "rank %d: %s: tag %d; give 0 to %d", w->rank, verb, tag, WEFT_TAG_USER_MAX - 1);
+    if (!buf && bytes > 0)
+        return weft_fail(WEFT_ERR_REFUSED, "rank %d: %s of %zu bytes without a buffer", w->rank, verb, bytes);
+    if (!(w->tp->mem_kinds >> kind & 1u))
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "rank %d: %s: transport %s does not move %s memory; copy it to a host buffer first", w->rank,
+                         verb, w->tp->name, kinds[kind]);
+    return WEFT_OK;
+}
+
+/* A failure between posts leaves transfers behind that nobody will wait for: it ends the world. */
+static weft_status pass_fault(weft_world *w, const char *site)
+{
+    weft_status st = weft_fault_pass(&w->ctx->fault, w->rank, site, NULL);
+    return st == WEFT_OK ? WEFT_OK : weft_world_fail(w, st);
+}
+
+static void open_request(weft_req *req, weft_comm *c, size_t bytes, int peer, int tag)
+{
+    *req = (weft_req){.comm = c, .bytes = bytes, .peer = peer, .tag = tag,
+                      .state = bytes == 0 ? WEFT_REQ_DONE : WEFT_REQ_POSTED};
+    req->priv[WEFT_REQ_PEER] = (uint64_t)c->ranks[peer];
+    req->priv[WEFT_REQ_COMM] = c->id;
+    if (bytes > 0) {
+        double now = weft_now(&c->world->ctx->clock);
+        weft_flight_begin(&c->flight, now);
+        weft_flight_begin(&c->world->flight, now);
+    }
+}
+
+weft_status weft_isend(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                       weft_queue *queue, weft_req *req)
+{
+    weft_world *w = c->world;
+    *req = (weft_req){0};
+    WEFT_TRY(pass_fault(w, "comm.send"));
+    WEFT_TRY(check_post(c, buf, bytes, peer, tag, kind, "send"));
+    open_request(req, c, bytes, peer, tag);
+    req->send = buf;
+    return bytes == 0 ? WEFT_OK : w->tp->post_send(w->ep, req, queue);
+}
+
+weft_status weft_irecv(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                       weft_queue *queue, weft_req *req)
+{
+    weft_world *w = c->world;
+    *req = (weft_req){0};
+    WEFT_TRY(pass_fault(w, "comm.recv"));
+    WEFT_TRY(check_post(c, buf, bytes, peer, tag, kind, "receive"));
+    open_request(req, c, bytes, peer, tag);
+    req->recv = buf;
+    return bytes == 0 ? WEFT_OK : w->tp->post_recv(w->ep, req, queue);
+}
+
+/* ---- called by transports ----------------------------------------------------------------------------- */
+
+void weft_req_copied(weft_req *req, size_t bytes) { req->comm->counters.bytes_copied += (int64_t)bytes; }
+
+void weft_req_finish(weft_req *req, int state)
+{
+    weft_comm *c = req->comm;
+    double now = weft_now(&c->world->ctx->clock);
+    weft_flight_end(&c->flight, now);
+    weft_flight_end(&c->world->flight, now);
+    req->state = state;
+    if (state == WEFT_REQ_MISMATCH && !c->world->mismatched) c->world->mismatched = req;
+    if (state != WEFT_REQ_DONE || !req->send) return;
+    c->counters.messages++;
+    /* A barrier's byte is no payload. */
+    if (req->tag != WEFT_TAG_BARRIER) c->counters.bytes_logical += (int64_t)req->bytes;
+}
+
+/* ---- what went wrong ---------------------------------------------------------------------------------- */
+
+const char *weft_tag_name(int tag, char *buf, size_t n)
+{
+    static const char *const names[] = {"all_gather", "reduction", "all_to_all", "broadcast", "barrier"};
+    if (tag >= WEFT_TAG_GATHER && tag <= WEFT_TAG_BARRIER) return names[tag - WEFT_TAG_GATHER];
+    snprintf(buf, n, "tag %d", tag);
+    return buf;
+}
+
+static const char *place_text(const weft_world *w, char *buf, size_t n)
+{
+    int k = snprintf(buf, n, "%s", w->op);
+    if (w->layer >= 0 && k >= 0 && (size_t)k < n) k += snprintf(buf + k, n - (size_t)k, ", layer %d", w->layer);
+    if (w->step >= 0 && k >= 0 && (size_t)k < n) snprintf(buf + k, n - (size_t)k, ", step %d", w->step);
+    return buf;
+}
+
+static weft_status mismatch(const weft_req *r)
+{
+    const weft_world *w = r->comm->world;
+    int peer = (int)r->priv[WEFT_REQ_PEER];
+    char buf[32];
+    size_t other = (size_t)r->priv[WEFT_REQ_OTHER_BYTES];
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "rank %d sends %zu bytes to rank %d, which posted a receive of %zu bytes (group %s, %s): "
+                     "both ends must give the same size",
+                     r->send ? w->rank : peer, r->send ? r->bytes : other, r->send ? peer : w->rank,
+                     r->send ? other : r->bytes, r->comm->name, weft_tag_name(r->tag, buf, sizeof buf));
+}
+
+static weft_status timed_out(const weft_req *r)
+{
+    weft_world *w = r->comm->world;
+    int peer = (int)r->priv[WEFT_REQ_PEER];
+    char place[96], state[288] = "", tag[32];
+    if (w->tp->peer_state) w->tp->peer_state(w->ep, peer, state, sizeof state);
+    return weft_fail(WEFT_ERR_TIMEOUT, "rank %d in %s: %s rank %d (group %s, %s) passed its deadline of %.3g s with %zu of %zu bytes done; %s",
+                     w->rank, place_text(w, place, sizeof place), r->send ? "send to" : "receive from", peer,
+                     r->comm->name, weft_tag_name(r->tag, tag, sizeof tag), w->timeout, r->done_bytes, r->bytes, state);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------ */
+
+static bool finished(const weft_req *r) { return r->state == WEFT_REQ_IDLE || r->state == WEFT_REQ_DONE; }
+
+/* One look at the world. A failure elsewhere is read before progress and judged after it: a peer that
+ * reports a wrong size puts the report into the mailbox first, so both ends get that error. */
+static weft_status poll_once(weft_world *w, const weft_req *r, bool *moved)
+{
+    weft_status failure = w->tp->failure ? w->tp->failure(w->ep) : WEFT_OK;
+    *moved = w->tp->progress && w->tp->progress(w->ep);
+    if (w->mismatched) return weft_world_fail(w, mismatch(w->mismatched));
+    if (failure != WEFT_OK && !finished(r)) return weft_world_fail(w, failure);
+    return WEFT_OK;
+}
+
+weft_status weft_test(weft_req *req, bool *done)
+{
+    *done = finished(req);
+    if (*done) return WEFT_OK;
+    weft_world *w = req->comm->world;
+    bool moved;
+    WEFT_TRY(weft_world_good(w));
+    WEFT_TRY(poll_once(w, req, &moved));
+    *done = finished(req);
+    return WEFT_OK;
+}
+
+/* Blocks until `r` is complete or `deadline` has passed. */
+static weft_status wait_one(weft_world *w, const weft_req *r, weft_deadline deadline)
+{
+    for (int round = 0; !finished(r);) {
+        bool moved;
+        WEFT_TRY(poll_once(w, r, &moved));
+        if (finished(r)) break;
+        if (weft_deadline_passed(&w->ctx->clock, deadline)) return weft_world_fail(w, timed_out(r));
+        round = moved ? 0 : round + 1;
+        if (!moved && w->tp->idle) w->tp->idle(w->ep, round);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_wait_all(weft_req *reqs, int n)
+{
+    int first = 0;
+    while (first < n && !reqs[first].comm) first++;
+    if (first == n) return WEFT_OK;
+    weft_comm *c = reqs[first].comm;
+    weft_world *w = c->world;
+    WEFT_TRY(pass_fault(w, "comm.wait"));
+    double begin = weft_now(&w->ctx->clock);
+    weft_deadline deadline = {begin + w->timeout};
+    weft_status st = WEFT_OK;
+    for (int i = first; i < n && st == WEFT_OK; i++) {
+        if (finished(&reqs[i])) continue;
+        WEFT_TRY(weft_world_good(w));
+        if (w->tp->waiting) w->tp->waiting(w->ep, (int)reqs[i].priv[WEFT_REQ_PEER]);
+        st = wait_one(w, &reqs[i], deadline);
+    }
+    if (w->tp->waiting) w->tp->waiting(w->ep, -1);
+    c->counters.exposed_seconds += weft_now(&w->ctx->clock) - begin;
+    return st;
+}
+
+weft_status weft_wait(weft_req *req) { return weft_wait_all(req, 1); }
+
+void weft_progress(weft_world *w)
+{
+    if (w->failed == WEFT_OK && w->tp->progress) w->tp->progress(w->ep);
+}

@@ -1,0 +1,69 @@
+/* world.h — the structs behind worlds and comms (private to this room). */
+#ifndef WEFT_COMM_WORLD_H
+#define WEFT_COMM_WORLD_H
+
+#include "comm/transport.h"
+
+#define WEFT_DEFAULT_TIMEOUT 120.0 /* seconds; also of joining */
+
+enum { WEFT_COMM_NAME = 32, WEFT_MESSAGE = 512 };
+
+/* Room for partial sums of one round of a reduction; larger sums take more rounds. Measured on 2 cores:
+ * from 1 MiB on, the time per byte no longer falls. */
+enum { WEFT_SCRATCH_BYTES = 1 << 20 };
+
+/* Tags of collectives, above the caller's. One tag per kind is enough: messages of one pair, comm and tag
+ * arrive in order, and collectives of one comm follow one another on every rank. */
+enum { WEFT_TAG_GATHER = WEFT_TAG_USER_MAX, WEFT_TAG_REDUCE, WEFT_TAG_A2A, WEFT_TAG_BROADCAST, WEFT_TAG_BARRIER };
+const char *weft_tag_name(int tag, char *buf, size_t n);
+
+typedef struct weft_flight { /* time with at least one transfer in flight */
+    int64_t open;
+    double since, seconds;
+} weft_flight;
+
+struct weft_comm {
+    weft_world *world;
+    uint32_t id;
+    int rank, size;
+    int *ranks; /* group rank -> world rank */
+    char name[WEFT_COMM_NAME];
+    weft_counters counters; /* flight_seconds lives in `flight` */
+    weft_flight flight;
+    /* Scratch of collectives, which follow one another: no collective allocates. */
+    weft_req *reqs;         /* [2 size] */
+    size_t *bytes;          /* [size] */
+    int64_t *begin, *len;   /* [size] each */
+    weft_comm *next, *prev; /* the world's list */
+};
+
+struct weft_world {
+    const weft_transport *tp;
+    void *ep;
+    weft_ctx *ctx;
+    weft_arena *arena; /* this struct and all comms: they live until the world is closed */
+    int rank, size;
+    double timeout;
+    weft_status failed; /* sticky: a world that failed stays failed, so no half-done exchange is read */
+    char message[WEFT_MESSAGE];
+    uint32_t next_comm;
+    uint64_t groups_hash; /* of all groups so far; equal on all ranks */
+    weft_comm *comms, *all;
+    weft_counters dead; /* of destroyed comms */
+    weft_flight flight;
+    void *scratch;
+    const weft_req *mismatched; /* the first request whose two ends differ in size: ends any wait */
+    const char *op; /* this rank's place */
+    int layer, step;
+};
+
+/* Marks the world failed with the calling thread's last error, tells the other ranks and forgets all
+ * requests. Returns st. */
+weft_status weft_world_fail(weft_world *w, weft_status st);
+/* WEFT_OK, or the sticky failure with its message. */
+weft_status weft_world_good(const weft_world *w);
+void weft_flight_begin(weft_flight *f, double now);
+void weft_flight_end(weft_flight *f, double now);
+double weft_flight_seconds(const weft_flight *f, double now);
+
+#endif
