@@ -17,15 +17,39 @@ typedef struct weft_record {
     double imbalance;             /* max / mean visible area over cp ranks */
     double eta_seconds;
     bool skipped;
+    int64_t ranks;                /* of the job, for the figure per rank; 0: left out */
 } weft_record;
+
+/* Tokens per second of the whole job: every token counts once, whatever cp is. 0 when the time is unknown. */
+double weft_record_throughput(const weft_record *r);
 
 /* "step   120/2000 | loss 3.4412 | gnorm 0.91 | lr 2.90e-04 | 18,204 tok/s | comm 7% (2% exposed) | mem ... | eta 0:41:07" */
 void weft_record_line(const weft_record *r, weft_text *out);
 
-typedef struct weft_jsonl weft_jsonl; /* one object per line, flushed; values that are not finite become null + "nonfinite" */
+/* One object per line, flushed; values that are not finite become null + "nonfinite":["loss"]. An existing
+ * file is continued (a resumed run), after its last whole line. */
+typedef struct weft_jsonl weft_jsonl;
 weft_status weft_jsonl_open(weft_jsonl **out, const char *path);
 weft_status weft_jsonl_write(weft_jsonl *j, const weft_record *r);
 void weft_jsonl_close(weft_jsonl *j);
+
+/* The live line: written over in place on a terminal (at most ten times a second), plain lines elsewhere (at
+ * most one a second). The first step, the last, and steps that are skipped or not finite are always shown
+ * and stay. `write` gets the bytes; nothing else is printed. */
+typedef struct weft_progress_line {
+    void (*write)(void *ud, const char *text, size_t n);
+    void *ud;
+    int width;              /* columns */
+    bool terminal, colour;
+    bool open;              /* a line is on the screen, without its end */
+    double shown_at;
+} weft_progress_line;
+/* width <= 0: 80. Colour is used on a terminal only. */
+void weft_progress_init(weft_progress_line *p, void (*write)(void *ud, const char *text, size_t n), void *ud, int width,
+                        bool terminal, bool colour);
+void weft_progress_step(weft_progress_line *p, double now, const weft_record *r); /* now: seconds, any origin */
+void weft_progress_note(weft_progress_line *p, const char *text); /* a line of its own: the live line makes way */
+void weft_progress_done(weft_progress_line *p);                   /* ends an open line; call it before leaving */
 
 double weft_resident_bytes(void); /* VmRSS of this process; 0 when unknown */
 

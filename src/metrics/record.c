@@ -1,0 +1,65 @@
+/* record.c — one step's numbers as the line that people read. Parsers in the wild look for "loss", "step"
+ * and "tok/s": these words stay as they are. */
+#include "metrics/metrics.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+double weft_record_throughput(const weft_record *r)
+{
+    return r->seconds > 0 ? (double)r->tokens / r->seconds : 0;
+}
+
+/* "18,204" */
+static const char *thousands(double x, char *buf, size_t n)
+{
+    char digits[32];
+    if (!(x >= 0 && x < 1e18)) {
+        snprintf(buf, n, "-");
+        return buf;
+    }
+    const size_t len = (size_t)snprintf(digits, sizeof digits, "%.0f", x);
+    size_t at = 0;
+    for (size_t i = 0; i < len && at + 2 < n; i++) {
+        if (i > 0 && (len - i) % 3 == 0) buf[at++] = ',';
+        buf[at++] = digits[i];
+    }
+    buf[at] = '\0';
+    return buf;
+}
+
+/* A NaN's sign is an accident of the arithmetic; printf would show it. */
+static double unsigned_nan(double x) { return isnan(x) ? (double)NAN : x; }
+
+/* One decimal: the line is read at a glance, and a jump of a tenth of a GiB is what matters. */
+static const char *memory(double bytes, char *buf, size_t n)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+    while (bytes >= 1024 && u < 4) bytes /= 1024, u++;
+    snprintf(buf, n, u ? "%.1f %s" : "%.0f %s", bytes, unit[u]);
+    return buf;
+}
+
+void weft_record_line(const weft_record *r, weft_text *out)
+{
+    char speed[40], mem[32], eta[32];
+    weft_text_add(out, "step %5lld/%lld | loss %.4f | gnorm %.2f | lr %.2e | %s tok/s", (long long)r->step,
+                  (long long)r->steps, unsigned_nan(r->loss), unsigned_nan(r->grad_norm), r->lr,
+                  thousands(weft_record_throughput(r), speed, sizeof speed));
+    weft_text_add(out, " | comm %.0f%% (%.0f%% exposed) | mem %s | eta %s", 100 * r->comm_share, 100 * r->exposed_share,
+                  memory(r->memory_bytes, mem, sizeof mem), weft_format_duration(r->eta_seconds, eta, sizeof eta));
+    if (r->skipped) weft_text_add(out, " | skipped");
+}
+
+double weft_resident_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f) return 0;
+    long long size, resident;
+    const int got = fscanf(f, "%lld %lld", &size, &resident);
+    fclose(f);
+    return got == 2 ? (double)resident * (double)sysconf(_SC_PAGESIZE) : 0;
+}
