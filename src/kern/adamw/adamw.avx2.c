@@ -1,0 +1,6 @@
+/* adamw.avx2.c — adamw.inl on 256-bit registers. */
+#include "kern/kern_impl.h"
+#include "kern/simd/avx2.h"
+#include "kern/simd/rows.h"
+
+#include "kern/adamw/adamw.inl"

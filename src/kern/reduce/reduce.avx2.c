@@ -1,0 +1,9 @@
+/* reduce.avx2.c — sums.inl (arrays of R) and reduce.inl (conversions) on 256-bit registers. */
+#include "kern/kern_impl.h"
+#include "kern/simd/avx2.h"
+#include "kern/simd/rows.h"
+
+#include "kern/reduce/sums.inl"
+
+#define SIMD_TEMPLATE "kern/reduce/reduce.inl"
+#include "kern/simd_each.inl"

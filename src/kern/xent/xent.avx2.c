@@ -1,0 +1,9 @@
+/* xent.avx2.c — xent.inl on 256-bit registers. */
+#include "kern/kern_impl.h"
+#include "kern/simd/avx2.h"
+#include "kern/simd/rows.h"
+
+#include <math.h>
+
+#define SIMD_TEMPLATE "kern/xent/xent.inl"
+#include "kern/simd_each.inl"

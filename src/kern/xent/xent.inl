@@ -1,0 +1,54 @@
+/* xent.inl — template, see simd_each.inl. The formulas and what an ignored row does are in xent.ref.inl. */
+
+static float NAME(xent_max)(const float *x, int64_t V_)
+{
+    V m = vset(-INFINITY);
+    /* vmax(x, m) is m where x is NaN: the sum meets that NaN later and shows it */
+    for (int64_t j = 0; j < V_; j += VLEN)
+        m = vmax(vsel(vmask_n(V_ - j), vld(x + j, V_ - j), m), m);
+    return vhmax(m);
+}
+
+/* sum exp(x - max); float sums are short, as in rows.h */
+static double NAME(xent_sum)(const float *x, float max, int64_t V_)
+{
+    const V m = vset(max);
+    double sum = 0;
+    for (int64_t c = 0; c < V_; c += SUM_CHUNK) {
+        const int64_t end = c + SUM_CHUNK < V_ ? c + SUM_CHUNK : V_;
+        V acc = vzero();
+        for (int64_t j = c; j < end; j += VLEN)
+            acc = vadd(acc, vsel(vmask_n(end - j), vexp(vsub(vld(x + j, end - j), m)), vzero()));
+        sum += (double)vsum(acc);
+    }
+    return sum;
+}
+
+static void NAME(xent_row)(float *nll, C *d, const float *x, int64_t target, float scale, int64_t V_)
+{
+    const float max = NAME(xent_max)(x, V_), x_target = x[target];
+    const double sum = NAME(xent_sum)(x, max, V_);
+    *nll = (float)(log(sum) - ((double)x_target - (double)max));
+    if (!d) return;
+    const float inv = (float)(1 / sum);
+    const V m = vset(max), f = vset(inv * scale);
+    for (int64_t j = 0; j < V_; j += VLEN)
+        ST(d + j, vmul(vexp(vsub(vld(x + j, V_ - j), m)), f), V_ - j);
+    ST(d + target, vset((expf(x_target - max) * inv - 1) * scale), 1);
+}
+
+void NAME(xent)(void *nll, void *dlogits, int64_t d_ld, void *logits, int64_t l_ld, const int32_t *target,
+                double scale, int64_t rows, int64_t V_, int threads)
+{
+    (void)threads;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        C *d = dlogits ? (C *)dlogits + r * d_ld : NULL;
+        if (target[r] >= 0) {
+            NAME(xent_row)((float *)nll + r, d, (const float *)logits + r * l_ld, target[r], (float)scale, V_);
+            continue;
+        }
+        ((float *)nll)[r] = 0;
+        for (int64_t j = 0; d && j < V_; j += VLEN) ST(d + j, vzero(), V_ - j);
+    }
+}
