@@ -90,6 +90,10 @@ static void add_row(weft_text *out, const char *names, const char *doc, int left
 {
     int used = 2 + (int)strlen(names);
     weft_text_add(out, "  %s", names);
+    if (*doc == '\0') {
+        weft_text_add(out, "\n");
+        return;
+    }
     if (used + 2 > left) weft_text_add(out, "\n%*s", left, "");
     else weft_text_add(out, "%*s", left - used, "");
     add_wrapped(out, doc, left, left);
