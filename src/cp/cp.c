@@ -1,0 +1,188 @@
+/* cp.c — the door: planning on all ranks alike, binding a micro-batch, and handing over to the strategy. */
+#include "cp/cp_impl.h"
+
+#include <string.h>
+
+/* ---- planning ---------------------------------------------------------------------------------------- */
+
+/* Equal on all ranks iff min(x) == -min(-x). Finds a difference now, not as a hang an hour later. COLLECTIVE */
+static weft_status check_same(weft_comm *comm, int64_t hash)
+{
+    int64_t x[2] = {hash, -hash};
+    WEFT_TRY(weft_all_reduce(comm, x, 2, WEFT_I64, WEFT_MIN));
+    if (x[0] != -x[1])
+        return weft_fail(WEFT_ERR_REFUSED, "attention: the ranks of the context-parallel group ask for different shapes, masks or strategies; give all ranks the same configuration");
+    return WEFT_OK;
+}
+
+static weft_status alloc_slot(weft_cp_plan *plan, weft_arena *arena, weft__cp_slot *slot)
+{
+    WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp slots", &slot->kv_rows));
+    WEFT_TRY(WEFT_NEW0(arena, plan->pair_capacity, "cp slots", &slot->pairs));
+    return WEFT_NEW0(arena, (int64_t)plan->P * WEFT__CP_WAVES + 1, "cp slots", &slot->first);
+}
+
+/* Buffers that every strategy needs. */
+static weft_status alloc_common(weft_cp_plan *plan, weft_arena *arena)
+{
+    const weft_cp_problem *p = &plan->problem;
+    size_t real = weft_dtype_size(weft_prec_real(p->prec));
+    int64_t heads = plan->q_rows_max * p->H;
+    WEFT_TRY(weft_arena_zalloc(arena, heads * weft_max_i64(p->D, p->Dv), real, "cp acc, dq", &plan->rows));
+    WEFT_TRY(weft_arena_zalloc(arena, (int64_t)plan->ops->attn.work_bytes(&plan->desc, plan->run.threads), 1, "cp kernel work",
+                               &plan->run.work));
+    if (p->need_backward) {
+        WEFT_TRY(weft_arena_zalloc(arena, heads, real, "cp delta", &plan->delta));
+        WEFT_TRY(weft_arena_zalloc(arena, plan->kv_rows_max, plan->dkv_row_bytes, "cp own dK,dV", &plan->own));
+    }
+    WEFT_TRY(WEFT_NEW0(arena, p->slots, "cp slots", &plan->slots));
+    for (int i = 0; i < p->slots; i++) WEFT_TRY(alloc_slot(plan, arena, &plan->slots[i]));
+    return WEFT_OK;
+}
+
+static weft_status copy_alibi(weft_cp_plan *plan, weft_arena *arena)
+{
+    void *copy;
+    size_t real = weft_dtype_size(weft_prec_real(plan->problem.prec));
+    if (!plan->problem.alibi) return WEFT_OK;
+    WEFT_TRY(weft_arena_alloc(arena, plan->problem.H, real, "cp alibi", &copy));
+    memcpy(copy, plan->problem.alibi, (size_t)plan->problem.H * real);
+    plan->problem.alibi = plan->desc.alibi = copy;
+    return WEFT_OK;
+}
+
+static void poll(void *world) { weft_progress(world); }
+
+static void fill(weft_cp_plan *plan, const weft_kern *kern, weft_comm *comm)
+{
+    const weft_cp_problem *p = &plan->problem;
+    int64_t width = (int64_t)p->Hkv * (p->D + p->Dv);
+    plan->comm = comm;
+    plan->world = weft_comm_world(comm);
+    plan->ctx = weft_world_ctx(plan->world);
+    plan->P = weft_comm_size(comm);
+    plan->rank = weft_comm_rank(comm);
+    plan->ops = &kern->op[p->prec];
+    plan->kv_row_bytes = (size_t)width * weft_dtype_size(weft_prec_compute(p->prec));
+    plan->dkv_row_bytes = (size_t)width * weft_dtype_size(weft_prec_real(p->prec));
+    plan->q_rows_max = weft_shard_max_rows(p->layout, p->B, p->Tq, plan->P);
+    plan->kv_rows_max = weft_shard_max_rows(p->layout, p->B, p->T, plan->P);
+    plan->pair_capacity = weft__cp_pair_capacity(p, plan->P);
+    plan->run.threads = plan->ctx->threads;
+    if (plan->overlap && plan->P > 1) {
+        plan->run.poll = poll;
+        plan->run.poll_ud = plan->world;
+    }
+}
+
+static weft_status build(weft_cp_plan **out, weft_arena *arena, const weft_kern *kern, weft_comm *comm, const weft_cp_plan *draft)
+{
+    weft_cp_plan *plan;
+    WEFT_TRY(WEFT_NEW(arena, 1, "cp plan", &plan));
+    *plan = *draft;
+    fill(plan, kern, comm);
+    WEFT_TRY(copy_alibi(plan, arena));
+    WEFT_TRY(alloc_common(plan, arena));
+    WEFT_TRY(plan->strategy->plan(plan, arena));
+    *out = plan;
+    return WEFT_OK;
+}
+
+static weft_status draft_plan(weft_cp_plan *draft, const weft_cp_problem *problem, const weft_cp_options *options, int P)
+{
+    *draft = (weft_cp_plan){.problem = *problem, .overlap = options->overlap};
+    WEFT_TRY(weft__cp_check(problem, &draft->desc));
+    return weft__cp_choose(problem, options->strategy, P, &draft->strategy);
+}
+
+weft_status weft_cp_plan_create(weft_cp_plan **out, weft_arena *arena, const weft_kern *kern, weft_comm *comm,
+                                const weft_cp_problem *problem, const weft_cp_options *options)
+{
+    weft_cp_plan draft, *plan = NULL;
+    WEFT_TRY(weft_agree(comm, draft_plan(&draft, problem, options, weft_comm_size(comm))));
+    WEFT_TRY(check_same(comm, weft__cp_hash(problem, draft.strategy->name)));
+    weft_mark mark = weft_arena_mark(arena);
+    weft_status st = weft_agree(comm, build(&plan, arena, kern, comm, &draft));
+    if (st < 0) weft_arena_release(arena, mark);
+    else *out = plan;
+    return st;
+}
+
+void weft_cp_plan_destroy(weft_cp_plan *plan)
+{
+    if (plan) plan->strategy = NULL; /* memory is the arena's; a use after this fails at once */
+}
+
+/* ---- binding ----------------------------------------------------------------------------------------- */
+
+static weft_status check_shards(const weft_cp_plan *plan, const weft_shard *q, const weft_shard *kv)
+{
+    if (q->P != plan->P || kv->P != plan->P)
+        return weft_fail(WEFT_ERR_REFUSED, "bind: shards for %d and %d ranks, the plan is for %d", q->P, kv->P, plan->P);
+    if (q->B != kv->B)
+        return weft_fail(WEFT_ERR_REFUSED, "bind: %lld sequences of queries and %lld of keys", (long long)q->B, (long long)kv->B);
+    /* Of all ranks, not of this one alone: a rank that refuses by itself would leave the others waiting. */
+    for (int r = 0; r < plan->P; r++) {
+        if (q->rows[r] > plan->q_rows_max)
+            return weft_fail(WEFT_ERR_REFUSED, "bind: rank %d has %lld query rows, the plan's largest case is %lld", r,
+                             (long long)q->rows[r], (long long)plan->q_rows_max);
+        if (kv->rows[r] > plan->kv_rows_max)
+            return weft_fail(WEFT_ERR_REFUSED, "bind: rank %d has %lld key rows, the plan's largest case is %lld", r,
+                             (long long)kv->rows[r], (long long)plan->kv_rows_max);
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_slot(const weft_cp_plan *plan, int slot)
+{
+    if (slot < 0 || slot >= plan->problem.slots)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: slot %d; the plan has 0..%d", slot, plan->problem.slots - 1);
+    return WEFT_OK;
+}
+
+weft_status weft_cp_bind(weft_cp_plan *plan, int slot, const weft_shard *q, const weft_shard *kv)
+{
+    WEFT_TRY(check_slot(plan, slot));
+    weft__cp_slot *s = &plan->slots[slot];
+    s->bound = false;
+    WEFT_TRY(check_shards(plan, q, kv));
+    s->q_rows = q->rows[plan->rank];
+    s->kv_total = 0;
+    for (int r = 0; r < plan->P; r++) s->kv_total += s->kv_rows[r] = kv->rows[r];
+    WEFT_TRY(weft__cp_bind_pairs(plan, s, q, kv));
+    plan->strategy->bind(plan, s);
+    s->bound = true;
+    return WEFT_OK;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------- */
+
+static weft_status check_bound(const weft_cp_plan *plan, int slot)
+{
+    WEFT_TRY(check_slot(plan, slot));
+    if (!plan->slots[slot].bound) return weft_fail(WEFT_ERR_REFUSED, "attention: slot %d is not bound to a micro-batch", slot);
+    return WEFT_OK;
+}
+
+weft_status weft_cp_forward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
+{
+    WEFT_TRY(check_bound(plan, slot));
+    if (plan->problem.sinks && !io->sinks) return weft_fail(WEFT_ERR_REFUSED, "attention: the plan has sinks, the call has none");
+    return plan->strategy->forward(plan, &plan->slots[slot], io);
+}
+
+weft_status weft_cp_backward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
+{
+    WEFT_TRY(check_bound(plan, slot));
+    if (!plan->problem.need_backward)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: backward was not planned; set need_backward");
+    if (plan->problem.sinks && !io->sinks) return weft_fail(WEFT_ERR_REFUSED, "attention: the plan has sinks, the call has none");
+    return plan->strategy->backward(plan, &plan->slots[slot], io);
+}
+
+void weft_cp_describe(const weft_cp_plan *plan, weft_text *out) { plan->strategy->describe(plan, out); }
+
+size_t weft_cp_kv_buffer_bytes(const weft_cp_plan *plan) { return plan->kv_buffer_bytes; }
+
+int64_t weft_cp_forward_bytes(const weft_cp_plan *plan, int slot) { return plan->slots[slot].forward_bytes; }
+int64_t weft_cp_backward_bytes(const weft_cp_plan *plan, int slot) { return plan->slots[slot].backward_bytes; }

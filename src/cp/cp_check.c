@@ -1,0 +1,129 @@
+/* cp_check.c — what is refused before a byte moves, how "auto" chooses, and the hash by which ranks find out
+ * that they were asked for different things. Pure functions of the problem. */
+#include "cp/cp_impl.h"
+
+#include <string.h>
+
+static weft_status check_sizes(const weft_cp_problem *p)
+{
+    if (p->B < 1 || p->T < 1 || p->Tq < 1)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: batch %lld, %lld queries, %lld keys; each must be at least 1",
+                         (long long)p->B, (long long)p->Tq, (long long)p->T);
+    if (p->max_docs < p->B)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: at most %lld documents for %lld sequences; at least %lld are needed",
+                         (long long)p->max_docs, (long long)p->B, (long long)p->B);
+    if (p->slots < 1) return weft_fail(WEFT_ERR_REFUSED, "attention: %d slots; at least 1 is needed", p->slots);
+    if (p->H < 1 || p->Hkv < 1 || p->H % p->Hkv != 0)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: %d query heads on %d key/value heads; query heads must be a multiple, as %d on %d",
+                         p->H, p->Hkv, p->Hkv > 0 ? p->Hkv * (p->H > p->Hkv ? p->H / p->Hkv : 1) : 1, p->Hkv > 0 ? p->Hkv : 1);
+    return WEFT_OK;
+}
+
+/* Everything that is allocated later is smaller than these products of 8-byte elements. */
+static weft_status check_products(const weft_cp_problem *p)
+{
+    int64_t bytes, longest = weft_max_i64(p->T, p->Tq);
+    int64_t shape[5] = {p->B, longest, p->H, p->D + p->Dv, 16};
+    WEFT_TRY(weft_count_of(shape, 5, "attention rows", &bytes));
+    return weft_count_of((int64_t[2]){p->max_docs, 1024}, 2, "attention documents", &bytes);
+}
+
+weft_status weft__cp_check(const weft_cp_problem *p, weft_attn_desc *desc)
+{
+    WEFT_TRY(check_sizes(p));
+    *desc = (weft_attn_desc){.H = p->H, .Hkv = p->Hkv, .D = p->D, .Dv = p->Dv, .group = p->H / p->Hkv,
+                             .scale = p->scale, .softcap = p->softcap, .mask = p->mask, .alibi = p->alibi};
+    WEFT_TRY(weft_attn_check(desc));
+    return check_products(p);
+}
+
+/* ---- choice ---------------------------------------------------------------------------------------- */
+
+static weft_status refuse_unknown(const char *name)
+{
+    int n;
+    const char *const *names = weft_cp_names(&n);
+    const char *near = weft_suggest(name, names, n);
+    weft_text list = {0};
+    for (int i = 0; i < n; i++) weft_text_add(&list, "%s, ", names[i]);
+    weft_status st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\" is unknown%s%s%s; there are %sauto", name,
+                               near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "",
+                               list.data ? list.data : "");
+    weft_text_free(&list);
+    return st;
+}
+
+static weft_status choose_cheapest(const weft_cp_problem *p, int P, const weft_cp_strategy **out)
+{
+    weft_text why = {0};
+    double least = 0;
+    *out = NULL;
+    for (int i = 0; i < weft__cp_strategy_count; i++) {
+        const weft_cp_strategy *s = weft__cp_strategies[i];
+        if (!s->applicable(p, P, &why)) continue;
+        double cost = s->cost(p, P);
+        if (*out && cost >= least) continue;
+        *out = s;
+        least = cost;
+    }
+    weft_status st = *out ? WEFT_OK
+                          : weft_fail(WEFT_ERR_REFUSED, "no context-parallel strategy is applicable on %d ranks: %s", P,
+                                      why.data ? why.data : "");
+    weft_text_free(&why);
+    return st;
+}
+
+weft_status weft__cp_choose(const weft_cp_problem *p, const char *name, int P, const weft_cp_strategy **out)
+{
+    if (!name || strcmp(name, "auto") == 0) return choose_cheapest(p, P, out);
+    for (int i = 0; i < weft__cp_strategy_count; i++) {
+        const weft_cp_strategy *s = weft__cp_strategies[i];
+        if (strcmp(name, s->name) != 0) continue;
+        weft_text why = {0};
+        weft_status st = WEFT_OK;
+        if (s->applicable(p, P, &why)) *out = s;
+        else st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\": %s", name, why.data ? why.data : "not applicable");
+        weft_text_free(&why);
+        return st;
+    }
+    return refuse_unknown(name);
+}
+
+/* Latency plus bytes: each message that has to wait for the one before it costs a latency, each byte its
+ * time on the link; and a block that waits in memory for its turn is written and read once more. The rates
+ * are those of a plain machine and only rank the strategies until a measured profile takes their place:
+ * they prefer one gather of small blocks, and the ring's two buffers once a block outgrows 200 KB. */
+double weft__cp_seconds(weft__cp_exchange x)
+{
+    const double latency = 10e-6, link_bytes_per_second = 10e9, memory_bytes_per_second = 20e9;
+    return x.messages_in_turn * latency + x.bytes_moved / link_bytes_per_second + x.bytes_held / memory_bytes_per_second;
+}
+
+double weft__cp_block_bytes(const weft_cp_problem *p, int P)
+{
+    double rows = (double)p->B * (double)p->T / P;
+    return rows * p->Hkv * (p->D + p->Dv) * (double)weft_dtype_size(weft_prec_compute(p->prec));
+}
+
+/* ---- hash ------------------------------------------------------------------------------------------ */
+
+static uint64_t mix(uint64_t h, const void *data, size_t n) /* FNV-1a */
+{
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < n; i++) h = (h ^ byte[i]) * 0x100000001b3u;
+    return h;
+}
+
+int64_t weft__cp_hash(const weft_cp_problem *p, const char *strategy)
+{
+    /* Field by field: a struct's padding is not defined. */
+    const int64_t whole[] = {p->prec, p->B, p->Tq, p->T, p->max_docs, p->H, p->Hkv, p->D, p->Dv, p->mask.causal,
+                             p->mask.left, p->mask.right, p->mask.prefix, p->alibi != NULL, p->sinks,
+                             p->layout.kind, p->need_backward, p->slots};
+    const double real[] = {p->scale, p->softcap};
+    uint64_t h = mix(0xcbf29ce484222325u, whole, sizeof whole);
+    h = mix(h, real, sizeof real);
+    h = mix(h, strategy, strlen(strategy));
+    if (p->alibi) h = mix(h, p->alibi, (size_t)p->H * weft_dtype_size(weft_prec_real(p->prec)));
+    return (int64_t)(h >> 2); /* may be negated without overflow */
+}

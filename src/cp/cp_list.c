@@ -1,0 +1,25 @@
+/* cp_list.c — the table of strategies: the only place where they are listed. "auto" takes the cheapest that
+ * is applicable; ties go to the earlier entry, so that the choice never depends on rounding noise. */
+#include "cp/cp_impl.h"
+
+#define STRATEGIES(X) X(none) X(pcp) X(ring)
+
+const weft_cp_strategy *const weft__cp_strategies[] = {
+#define X(name) &weft__cp_##name,
+    STRATEGIES(X)
+#undef X
+};
+
+static const char *const names[] = {
+#define X(name) #name,
+    STRATEGIES(X)
+#undef X
+};
+
+const int weft__cp_strategy_count = (int)(sizeof names / sizeof *names);
+
+const char *const *weft_cp_names(int *n)
+{
+    *n = weft__cp_strategy_count;
+    return names;
+}

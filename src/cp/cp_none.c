@@ -1,0 +1,50 @@
+/* cp_none.c — one rank holds everything: the case that all others are compared with. */
+#include "cp/cp_impl.h"
+
+static bool applicable(const weft_cp_problem *problem, int P, weft_text *why)
+{
+    (void)problem;
+    if (P == 1) return true;
+    weft_text_add(why, "needs one rank in the context-parallel group, there are %d; use pcp, ring or auto", P);
+    return false;
+}
+
+static double cost(const weft_cp_problem *problem, int P)
+{
+    (void)problem, (void)P;
+    return 0;
+}
+
+static weft_status plan_none(weft_cp_plan *plan, weft_arena *arena)
+{
+    (void)arena;
+    plan->kv_buffer_bytes = 0;
+    return WEFT_OK;
+}
+
+static void bind(const weft_cp_plan *plan, weft__cp_slot *slot)
+{
+    (void)plan;
+    slot->forward_bytes = slot->backward_bytes = 0;
+}
+
+static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
+{
+    weft__cp_forward_begin(plan, slot, io);
+    weft__cp_forward_block(plan, slot, io, 0, weft__cp_own_block(io));
+    weft__cp_forward_end(plan, slot, io);
+    return WEFT_OK;
+}
+
+static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
+{
+    weft__cp_backward_begin(plan, slot, io);
+    weft__cp_backward_block(plan, slot, io, 0, weft__cp_own_block(io), plan->own);
+    weft__cp_backward_end(plan, slot, io);
+    return WEFT_OK;
+}
+
+static void describe(const weft_cp_plan *plan, weft_text *out) { weft_text_add(out, "(none (kernel %s))", plan->ops->attn.name); }
+
+const weft_cp_strategy weft__cp_none = {"none", "one rank, no exchange", applicable, cost, plan_none,
+                                        bind, forward, backward, describe};

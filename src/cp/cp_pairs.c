@@ -1,0 +1,65 @@
+/* cp_pairs.c — from the segments of two ranks to the kernel's pairs of row ranges.
+ *
+ * Block by block, in the order of the plan, weft_join yields the groups of segments with the same row and
+ * document. Within one kernel call pairs must share no query row and no key row, so a group of a x b
+ * segments is spread over n = max(a, b) calls ("waves"): pair (x, y) goes to wave (x + y) mod n, the Latin
+ * square, in which neither x nor y comes twice. Groups share no rows, so wave w of a block is the union of
+ * wave w of all its groups.
+ *
+ * How many pairs can there be? A rank holds at most two runs of a row, so at most one document of the row
+ * (the one over the gap) lies in two of its segments and all others in one. With c_d segments of document
+ * d on all ranks together, sum over d of c_d <= documents + 2P - 1 (2P - 1 cuts) and c_d <= 2P. The pairs of
+ * all blocks are at most sum c_d + max c_d per row, hence below  documents + 4 P B  in all. */
+#include "cp/cp_impl.h"
+
+int64_t weft__cp_pair_capacity(const weft_cp_problem *p, int P) { return p->max_docs + 4 * (int64_t)P * p->B; }
+
+static bool visible(const weft_mask *mask, const weft_segment *q, const weft_segment *k)
+{
+    return weft_classify(mask, q->start, q->start + (q->len - 1) * q->stride, k->start,
+                         k->start + (k->len - 1) * k->stride) != WEFT_TILE_EMPTY;
+}
+
+static int wave_of(const weft_join *j, int64_t x, int64_t y)
+{
+    int64_t n = weft_max_i64(j->q1 - j->q0, j->k1 - j->k0);
+    return (int)((x - j->q0 + y - j->k0) % n);
+}
+
+/* Pairs of one wave of one block, in the order of the segments. */
+static weft_status bind_wave(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv,
+                             int owner, int wave, int64_t *n)
+{
+    weft_join j = weft_join_start(q, plan->rank, kv, owner);
+    while (weft_join_next(&j)) {
+        if (j.q1 - j.q0 > WEFT__CP_WAVES || j.k1 - j.k0 > WEFT__CP_WAVES)
+            return weft_fail(WEFT_ERR_REFUSED, "bind: a rank holds %lld segments of one document; strategies take at most %d",
+                             (long long)weft_max_i64(j.q1 - j.q0, j.k1 - j.k0), WEFT__CP_WAVES);
+        int64_t q_row = j.q_row;
+        for (int64_t x = j.q0; x < j.q1; q_row += j.q[x++].len) {
+            int64_t k_row = j.k_row;
+            for (int64_t y = j.k0; y < j.k1; k_row += j.k[y++].len) {
+                const weft_segment *sq = &j.q[x], *sk = &j.k[y];
+                if (wave_of(&j, x, y) != wave || !visible(&plan->desc.mask, sq, sk)) continue;
+                if (*n == plan->pair_capacity)
+                    return weft_fail(WEFT_ERR_REFUSED, "bind: more than %lld pairs of segments; the plan was made for %lld documents per micro-batch",
+                                     (long long)plan->pair_capacity, (long long)plan->problem.max_docs);
+                slot->pairs[(*n)++] = (weft_attn_pair){q_row, sq->len, sq->start, sq->stride,
+                                                       k_row, sk->len, sk->start, sk->stride, (uint32_t)sq->row};
+            }
+        }
+    }
+    return WEFT_OK;
+}
+
+weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
+{
+    int64_t n = 0;
+    for (int i = 0; i < plan->P; i++)
+        for (int w = 0; w < WEFT__CP_WAVES; w++) {
+            slot->first[i * WEFT__CP_WAVES + w] = n;
+            WEFT_TRY(bind_wave(plan, slot, q, kv, weft__cp_owner(plan, i), w, &n));
+        }
+    slot->first[plan->P * WEFT__CP_WAVES] = n;
+    return WEFT_OK;
+}

@@ -1,0 +1,151 @@
+/* cp_ring.c — queries stay, K,V blocks travel round the ring; two blocks in memory whatever P is.
+ *
+ * Invariant: at step i this rank computes the block of rank r - i, from kv[i % 2]. While it does so, message
+ * i sends that same block to r + 1 and receives the block of r - i - 1 into kv[(i + 1) % 2], whose own send
+ * (message i - 1) was waited for: a buffer is refilled only after it was sent and computed.
+ *
+ * Backward: K,V travel again; the gradient of a block starts at the first rank that is not its owner and
+ * travels one hop behind, each rank adding its part, P - 1 hops; the owner adds its own part last:
+ *   dKV_j = ((part_{j+1} + part_{j+2}) + ... + part_{j+P-1}) + part_j
+ * A rank's part is computed into a zeroed buffer and added to the partial sum afterwards, so that computing
+ * need not wait for the sum to arrive, and so that the additions are those of every other strategy. We
+ * rejected the form in which the owner starts the sum (P hops, one message more per layer). */
+#include "cp/cp_impl.h"
+
+typedef struct ring {
+    void *kv[2];   /* K,V blocks */
+    void *sum[2];  /* travelling sums of gradients: one received and added to, one being sent */
+    void *part;    /* this rank's part of a block's gradient */
+    weft_req kv_req[2], sum_req[2]; /* receive, send */
+} ring;
+
+static bool applicable(const weft_cp_problem *problem, int P, weft_text *why)
+{
+    (void)problem;
+    if (P <= WEFT__CP_MAX_RANKS) return true;
+    weft_text_add(why, "%d ranks; at most %d", P, WEFT__CP_MAX_RANKS);
+    return false;
+}
+
+static double cost(const weft_cp_problem *problem, int P)
+{
+    double block = weft__cp_block_bytes(problem, P);
+    return weft__cp_seconds((weft__cp_exchange){.messages_in_turn = P - 1, .bytes_moved = (P - 1) * block});
+}
+
+static weft_status plan_ring(weft_cp_plan *plan, weft_arena *arena)
+{
+    ring *s;
+    weft_pool pool;
+    WEFT_TRY(WEFT_NEW0(arena, 1, "cp ring", &s));
+    plan->state = s;
+    if (plan->P == 1) return WEFT_OK;
+    WEFT_TRY(weft_pool_init(&pool, arena, 2, (size_t)plan->kv_rows_max * plan->kv_row_bytes, "cp K,V blocks"));
+    for (int i = 0; i < 2; i++) s->kv[i] = weft_pool_take(&pool);
+    plan->kv_buffer_bytes = 2 * pool.bytes;
+    if (!plan->problem.need_backward) return WEFT_OK;
+    WEFT_TRY(weft_pool_init(&pool, arena, 3, (size_t)plan->kv_rows_max * plan->dkv_row_bytes, "cp dK,dV blocks"));
+    for (int i = 0; i < 2; i++) s->sum[i] = weft_pool_take(&pool);
+    s->part = weft_pool_take(&pool);
+    return WEFT_OK;
+}
+
+/* Message i = 0 .. P-2 carries the block of rank r - i, so all blocks but that of rank r + 1 leave rank r; of
+ * the gradients all but its own. */
+static void bind(const weft_cp_plan *plan, weft__cp_slot *slot)
+{
+    int64_t next = slot->kv_rows[weft__cp_reader(plan, 1)], own = slot->kv_rows[plan->rank];
+    slot->forward_bytes = plan->P == 1 ? 0 : (slot->kv_total - next) * (int64_t)plan->kv_row_bytes;
+    slot->backward_bytes = slot->forward_bytes + (slot->kv_total - own) * (int64_t)plan->dkv_row_bytes;
+}
+
+/* Receives are posted first: with transports that complete a send only against a posted receive, a ring of
+ * sends would stand still. */
+static weft_status pass(weft_cp_plan *plan, void *recv, size_t recv_bytes, int recv_tag, const void *send, size_t send_bytes,
+                        int send_tag, weft_req req[2])
+{
+    WEFT_TRY(weft_irecv(plan->comm, recv, recv_bytes, weft__cp_owner(plan, 1), recv_tag, WEFT_MEM_HOST, plan->run.queue, &req[0]));
+    return weft_isend(plan->comm, send, send_bytes, weft__cp_reader(plan, 1), send_tag, WEFT_MEM_HOST, plan->run.queue, &req[1]);
+}
+
+static weft_status pass_kv(weft_cp_plan *plan, const weft__cp_slot *slot, int i)
+{
+    ring *s = plan->state;
+    int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, i + 1);
+    return pass(plan, s->kv[(i + 1) % 2], weft__cp_kv_bytes(plan, slot, coming), WEFT__CP_TAG_KV + coming, s->kv[i % 2],
+                weft__cp_kv_bytes(plan, slot, here), WEFT__CP_TAG_KV + here, s->kv_req);
+}
+
+/* After step i: the sum of the block of r - i goes on, that of r - i - 1 comes (at i = P - 1: this rank's own). */
+static weft_status pass_sum(weft_cp_plan *plan, const weft__cp_slot *slot, int i)
+{
+    ring *s = plan->state;
+    int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, (i + 1) % plan->P);
+    return pass(plan, s->sum[(i + 1) % 2], weft__cp_dkv_bytes(plan, slot, coming), WEFT__CP_TAG_DKV + coming, s->sum[i % 2],
+                weft__cp_dkv_bytes(plan, slot, here), WEFT__CP_TAG_DKV + here, s->sum_req);
+}
+
+static weft__cp_block block_at(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, int i)
+{
+    const ring *s = plan->state;
+    return i == 0 ? weft__cp_own_block(io) : weft__cp_block_in(plan, s->kv[i % 2], slot->kv_rows[weft__cp_owner(plan, i)]);
+}
+
+static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
+{
+    static const char op[] = "cp.ring.forward";
+    ring *s = plan->state;
+    int last = plan->P - 1;
+    weft__cp_forward_begin(plan, slot, io);
+    if (last > 0) weft__cp_pack(plan, slot, io, s->kv[0]);
+    for (int i = 0; i <= last; i++) {
+        WEFT_TRY(weft__cp_step(plan, io, "cp.ring", op, i));
+        if (i < last) WEFT_TRY(pass_kv(plan, slot, i));
+        if (i < last && !plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_req, 2));
+        weft__cp_forward_block(plan, slot, io, i, block_at(plan, slot, io, i));
+        if (i < last && plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_req, 2));
+    }
+    weft__cp_forward_end(plan, slot, io);
+    return WEFT_OK;
+}
+
+/* Step i > 0: this rank's part of the block of r - i, added to the sum that came from r - 1, and sent on. */
+static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+{
+    ring *s = plan->state;
+    void *sum = s->sum[i % 2];
+    weft__cp_backward_block(plan, slot, io, i, block_at(plan, slot, io, i), i == 1 ? sum : s->part);
+    if (i > 1) {
+        if (plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->sum_req, 2));
+        weft__cp_add(plan, slot, weft__cp_owner(plan, i), sum, s->part);
+    }
+    WEFT_TRY(pass_sum(plan, slot, i));
+    if (!plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->sum_req, 2));
+    return WEFT_OK;
+}
+
+static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
+{
+    static const char op[] = "cp.ring.backward";
+    ring *s = plan->state;
+    int last = plan->P - 1;
+    weft__cp_backward_begin(plan, slot, io);
+    if (last > 0) weft__cp_pack(plan, slot, io, s->kv[0]);
+    for (int i = 0; i <= last; i++) {
+        WEFT_TRY(weft__cp_step(plan, io, "cp.ring", op, i));
+        if (i < last) WEFT_TRY(pass_kv(plan, slot, i));
+        if (i < last && !plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_req, 2));
+        if (i == 0) weft__cp_backward_block(plan, slot, io, 0, weft__cp_own_block(io), plan->own);
+        else WEFT_TRY(backward_step(plan, slot, io, op, i));
+        if (i < last && plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_req, 2));
+    }
+    if (last > 0) {
+        if (plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, last, s->sum_req, 2));
+        weft__cp_add(plan, slot, plan->rank, plan->own, s->sum[plan->P % 2]);
+    }
+    weft__cp_backward_end(plan, slot, io);
+    return WEFT_OK;
+}
+
+const weft_cp_strategy weft__cp_ring = {"ring", "K,V blocks travel round the ring, two in memory", applicable, cost,
+                                        plan_ring, bind, forward, backward, weft__cp_describe_exchange};

@@ -1,0 +1,82 @@
+/* Bytes on the wire: the counters of comm, the plan's formulas, and the formulas written down once more here
+ * from the true token counts. Buffers: the ring's do not grow with P. */
+/* labels: small */
+#include "harness/test.h"
+#include "harness/cp_case.h"
+
+typedef struct expected { int64_t forward, backward; } expected;
+
+/* design 6: K,V: pcp sends (P-1) n_r rows, the ring T - n_{r+1}; dK,dV: both T - n_r rows, in R. */
+static expected formula(const cp_case *c, const char *strategy, weft_layout layout, int P, int rank)
+{
+    int64_t width = (int64_t)c->Hkv * (c->D + c->Dv), total = c->B * c->T;
+    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), g = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
+    int64_t mine = weft_shard_rows(layout, c->B, c->T, P, rank), next = weft_shard_rows(layout, c->B, c->T, P, (rank + 1) % P);
+    int64_t kv = (strcmp(strategy, "pcp") == 0 ? (P - 1) * mine : total - next) * width * e;
+    return (expected){kv, kv + (total - mine) * width * g};
+}
+
+static void check(const cp_case *c)
+{
+    static const char *const strategies[] = {"pcp", "ring"};
+    cp_data data = cp_data_make(c);
+    size_t ring_buffers = 0;
+    for (int P = 2; P <= 8; P++)
+        for (int s = 0; s < 2; s++)
+            for (int l = 0; l < 2; l++) {
+                cp_result *out = cp_result_make(c, P);
+                cp_job job = {c, &data, strategies[s], (weft_layout_kind)l, l == 0, 1, NULL, out};
+                assert_ok(cp_run(P, &job, 1));
+                for (int r = 0; r < P; r++) {
+                    expected x = formula(c, strategies[s], (weft_layout){(weft_layout_kind)l}, P, r);
+                    assert_int_equal(out->forward_bytes[r], x.forward);
+                    assert_int_equal(out->backward_bytes[r], x.backward);
+                    assert_int_equal(out->planned_forward[r], x.forward);
+                    assert_int_equal(out->planned_backward[r], x.backward);
+                    assert_true(s == 0 || P == 2 || out->kv_buffer_bytes[r] <= ring_buffers);
+                }
+                if (s == 1) ring_buffers = out->kv_buffer_bytes[0];
+                cp_result_free(out);
+            }
+    cp_data_free(&data);
+}
+
+static cp_case base(weft_prec prec, int64_t B, int64_t T)
+{
+    return (cp_case){.name = "bytes", .prec = prec, .B = B, .Tq = T, .T = T, .H = 2, .Hkv = 2, .D = 4, .Dv = 6, .mask = {false, -1, -1, 0}, .seed = 8};
+}
+
+static void full_mask_T257(void **state) { (void)state; cp_case c = base(WEFT_PREC_BF16, 1, 257); check(&c); }
+static void full_mask_T1024(void **state) { (void)state; cp_case c = base(WEFT_PREC_BF16, 1, 1024); check(&c); }
+static void fp64_batch_of_three(void **state) { (void)state; cp_case c = base(WEFT_PREC_F64, 3, 33); check(&c); }
+/* ranks without tokens send nothing, and nothing is sent for them */
+static void fewer_tokens_than_ranks(void **state) { (void)state; cp_case c = base(WEFT_PREC_F32, 1, 3); check(&c); }
+
+/* two blocks of the largest share, rounded up to whole cache lines */
+static void ring_holds_two_blocks(void **state)
+{
+    (void)state;
+    cp_case c = base(WEFT_PREC_BF16, 1, 1024);
+    cp_data data = cp_data_make(&c);
+    for (int P = 2; P <= 8; P++) {
+        cp_result *out = cp_result_make(&c, P);
+        cp_job job = {&c, &data, "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, out};
+        assert_ok(cp_run(P, &job, 1));
+        size_t block = (size_t)weft_shard_max_rows((weft_layout){WEFT_LAYOUT_ZIGZAG}, 1, 1024, P) * 2 * 10 * 2;
+        for (int r = 0; r < P; r++) {
+            assert_true(out->kv_buffer_bytes[r] >= 2 * block);
+            assert_true(out->kv_buffer_bytes[r] < 2 * (block + 64));
+        }
+        cp_result_free(out);
+    }
+    cp_data_free(&data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(full_mask_T257), cmocka_unit_test(full_mask_T1024), cmocka_unit_test(fp64_batch_of_three),
+        cmocka_unit_test(fewer_tokens_than_ranks), cmocka_unit_test(ring_holds_two_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,162 @@
+/* From segments to kernel calls: each visible (query, key) is in exactly one pair, pairs of one call share no
+ * rows, and the number of pairs stays below the bound that plans allocate. */
+/* labels: small */
+#include "harness/test.h"
+#include "harness/cp_case.h"
+#include "cp/cp_impl.h"
+
+enum { MAX_P = 6, MAX_ROWS = 128 };
+
+typedef struct fixture { weft_mem mem; weft_arena *arena; } fixture;
+
+/* A plan of which only what bind reads is filled. */
+static void make_plan(fixture *f, weft_cp_plan *plan, weft__cp_slot *slot, int P, int rank, int64_t B, int64_t docs, weft_mask mask)
+{
+    *plan = (weft_cp_plan){.P = P, .rank = rank, .problem = {.B = B, .max_docs = docs}, .desc = {.mask = mask}};
+    plan->pair_capacity = weft__cp_pair_capacity(&plan->problem, P);
+    *slot = (weft__cp_slot){0};
+    assert_ok(WEFT_NEW0(f->arena, plan->pair_capacity, "pairs", &slot->pairs));
+    assert_ok(WEFT_NEW0(f->arena, (int64_t)P * WEFT__CP_WAVES + 1, "first", &slot->first));
+}
+
+static void make_shard(fixture *f, weft_shard *s, weft_layout_kind kind, const weft_docs *docs, int P)
+{
+    assert_ok(weft_shard_alloc(s, f->arena, P, weft_shard_capacity(docs->B, docs->first[docs->B] - docs->B, P)));
+    assert_ok(weft_shard_make(s, (weft_layout){kind}, docs, 0));
+}
+
+static void check_wave_is_disjoint(const weft_attn_pair *pairs, int64_t n)
+{
+    bool q[MAX_ROWS] = {0}, k[MAX_ROWS] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t a = 0; a < pairs[i].nq; a++) {
+            assert_false(q[pairs[i].q_row + a]);
+            q[pairs[i].q_row + a] = true;
+        }
+        for (int64_t b = 0; b < pairs[i].nk; b++) {
+            assert_false(k[pairs[i].k_row + b]);
+            k[pairs[i].k_row + b] = true;
+        }
+    }
+}
+
+typedef struct rows { int64_t n, index[MAX_ROWS], pos[MAX_ROWS], doc[MAX_ROWS]; } rows;
+
+static void read_rows(rows *x, const weft_shard *s, int rank)
+{
+    x->n = 0;
+    weft_shard_tokens(s, rank, x->index, x->pos);
+    for (int64_t i = s->first[rank]; i < s->first[rank + 1]; i++)
+        for (int64_t j = 0; j < s->seg[i].len; j++) x->doc[x->n++] = s->seg[i].row * 1000 + s->seg[i].doc;
+}
+
+static void check_block(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_shard *s, int step)
+{
+    static int seen[MAX_ROWS][MAX_ROWS];
+    rows q, k;
+    read_rows(&q, s, plan->rank);
+    read_rows(&k, s, weft__cp_owner(plan, step));
+    memset(seen, 0, sizeof seen);
+    for (int w = 0; w < WEFT__CP_WAVES; w++) {
+        const int64_t *first = slot->first + step * WEFT__CP_WAVES + w;
+        check_wave_is_disjoint(slot->pairs + first[0], first[1] - first[0]);
+        for (const weft_attn_pair *p = slot->pairs + first[0]; p < slot->pairs + first[1]; p++)
+            for (int64_t a = 0; a < p->nq; a++)
+                for (int64_t b = 0; b < p->nk; b++) {
+                    assert_int_equal(q.pos[p->q_row + a], p->q_pos + a * p->q_step);
+                    assert_int_equal(k.pos[p->k_row + b], p->k_pos + b * p->k_step);
+                    assert_int_equal(q.index[p->q_row + a] / s->T, p->sample);
+                    seen[p->q_row + a][p->k_row + b] +=
+                        weft_visible(&plan->desc.mask, p->q_pos + a * p->q_step, p->k_pos + b * p->k_step);
+                }
+    }
+    for (int64_t a = 0; a < q.n; a++)
+        for (int64_t b = 0; b < k.n; b++)
+            assert_int_equal(seen[a][b], q.doc[a] == k.doc[b] && weft_visible(&plan->desc.mask, q.pos[a], k.pos[b]));
+}
+
+static void every_visible_pair_once(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    assert_ok(weft_arena_create(&f.arena, &f.mem, "test", NULL));
+    static const weft_mask masks[] = {{true, -1, -1, 0}, {false, -1, -1, 0}, {true, 3, -1, 0}, {false, 1, 2, 0}, {true, 2, 1, 7}};
+    for (int64_t T = 1; T <= 33; T += T < 9 ? 1 : 8)
+        for (int pattern = 0; pattern < 4; pattern++)
+            for (int P = 1; P <= MAX_P; P++)
+                for (int l = 0; l < 2; l++) {
+                    int64_t B = 1 + T % 2;
+                    cp_docs d = cp_docs_make(B, T, pattern);
+                    weft_docs docs = {B, T, d.cu, d.first};
+                    weft_mark mark = weft_arena_mark(f.arena);
+                    weft_shard s;
+                    make_shard(&f, &s, (weft_layout_kind)l, &docs, P);
+                    for (size_t m = 0; m < sizeof masks / sizeof *masks; m++)
+                        for (int r = 0; r < P; r++) {
+                            weft_cp_plan plan;
+                            weft__cp_slot slot;
+                            make_plan(&f, &plan, &slot, P, r, B, d.total, masks[m]);
+                            assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
+                            for (int i = 0; i < P; i++) check_block(&plan, &slot, &s, i);
+                        }
+                    weft_arena_release(f.arena, mark);
+                    cp_docs_free(&d);
+                }
+    weft_arena_destroy(f.arena);
+}
+
+/* 10,000 documents: a walk over all pairs of documents would take 10^8 steps per rank and block. */
+static void many_documents(void **state)
+{
+    (void)state;
+    enum { DOCS = 10000 };
+    fixture f = {0};
+    assert_ok(weft_arena_create(&f.arena, &f.mem, "test", NULL));
+    static int64_t cu[DOCS + 1];
+    int64_t first[2] = {0, DOCS + 1}, filled = 0, T = 0;
+    for (int i = 0; i < DOCS; i++) {
+        cu[i + 1] = T += i % 13;
+        filled += i % 13 > 0;
+    }
+    weft_docs docs = {1, T, cu, first};
+    for (int P = 1; P <= 16; P *= 4) {
+        weft_shard s;
+        int64_t pairs = 0;
+        make_shard(&f, &s, WEFT_LAYOUT_ZIGZAG, &docs, P);
+        for (int r = 0; r < P; r++) {
+            weft_cp_plan plan;
+            weft__cp_slot slot;
+            make_plan(&f, &plan, &slot, P, r, 1, DOCS, (weft_mask){true, -1, -1, 0});
+            assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
+            pairs += slot.first[P * WEFT__CP_WAVES];
+        }
+        assert_true(pairs >= filled && pairs <= filled + 8 * P); /* a document more per cut, seen from both sides */
+    }
+    weft_arena_destroy(f.arena);
+}
+
+static void more_documents_than_planned_are_refused(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    assert_ok(weft_arena_create(&f.arena, &f.mem, "test", NULL));
+    int64_t cu[31], first[2] = {0, 31};
+    for (int i = 0; i < 31; i++) cu[i] = i;
+    weft_docs docs = {1, 30, cu, first};
+    weft_shard s;
+    weft_cp_plan plan;
+    weft__cp_slot slot;
+    make_shard(&f, &s, WEFT_LAYOUT_CONTIGUOUS, &docs, 1);
+    make_plan(&f, &plan, &slot, 1, 0, 1, 2, (weft_mask){true, -1, -1, 0});
+    assert_refused(weft__cp_bind_pairs(&plan, &slot, &s, &s), "made for 2 documents");
+    weft_arena_destroy(f.arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_visible_pair_once), cmocka_unit_test(many_documents),
+        cmocka_unit_test(more_documents_than_planned_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,235 @@
+/* Plans: what is refused, on every rank alike; how "auto" chooses; how a plan prints itself; faults in a step. */
+/* labels: small */
+#include "harness/test.h"
+#include "harness/cp_case.h"
+#include "cp/cp_impl.h"
+
+static weft_cp_problem good(void)
+{
+    return (weft_cp_problem){.prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .max_docs = 2, .H = 4, .Hkv = 2, .D = 4, .Dv = 4, .scale = 0.5,
+                             .mask = {true, -1, -1, 0}, .layout = {WEFT_LAYOUT_ZIGZAG}, .need_backward = true, .slots = 1};
+}
+
+/* ---- on ranks ------------------------------------------------------------------------------------------------ */
+
+typedef struct attempt { /* every rank tries; each must be refused with `part` in its message */
+    weft_cp_problem problem;
+    const char *strategy, *part;
+    bool rank_1_differs;
+    int refused; /* ranks that were */
+} attempt;
+
+static weft_status try_plan(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    attempt *a = ud;
+    weft_comm *comm;
+    weft_arena *arena;
+    weft_kern kern;
+    weft_cp_plan *plan;
+    int ranks[8];
+    for (int i = 0; i < weft_world_size(world); i++) ranks[i] = i;
+    WEFT_TRY(weft_comm_create(&comm, world, ranks, weft_world_size(world), "cp"));
+    WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "test", NULL));
+    WEFT_TRY(weft_kern_init(&kern, WEFT_ISA_REF));
+    weft_cp_problem problem = a->problem;
+    if (a->rank_1_differs && weft_world_rank(world) == 1) problem.mask.left = 5;
+    weft_cp_options options = {a->strategy, true};
+    weft_status st = weft_cp_plan_create(&plan, arena, &kern, comm, &problem, &options);
+    bool as_asked = st == WEFT_ERR_REFUSED && strstr(weft_last_error(), a->part);
+    if (as_asked) __atomic_add_fetch(&a->refused, 1, __ATOMIC_RELAXED);
+    else if (st == WEFT_OK) st = weft_fail(WEFT_ERR_INTERNAL, "accepted");
+    weft_arena_destroy(arena);
+    weft_comm_destroy(comm);
+    return as_asked ? WEFT_OK : st;
+}
+
+static void refused(weft_cp_problem problem, const char *strategy, bool rank_1_differs, const char *part)
+{
+    attempt a = {problem, strategy, part, rank_1_differs, 0};
+    assert_ok(weft_run_threads(2, try_plan, &a));
+    assert_int_equal(a.refused, 2);
+}
+
+static void every_rank_refuses(void **state)
+{
+    (void)state;
+    weft_cp_problem p = good();
+    refused(p, "none", false, "use pcp, ring or auto");
+    refused(p, "rign", false, "did you mean \"ring\"?");
+    refused(p, "ulysses", false, "auto");
+    refused(p, "ring", true, "same configuration");
+    p = good(), p.Hkv = 3;
+    refused(p, "ring", false, "multiple");
+    p = good(), p.H = 0;
+    refused(p, "ring", false, "multiple");
+    p = good(), p.D = 257;
+    refused(p, "ring", false, "257");
+    p = good(), p.mask.left = -2;
+    refused(p, "pcp", false, "window");
+    p = good(), p.T = 0;
+    refused(p, "pcp", false, "at least 1");
+    p = good(), p.max_docs = 0;
+    refused(p, "pcp", false, "at least 1 are needed");
+    p = good(), p.slots = 0;
+    refused(p, "auto", false, "at least 1");
+    p = good(), p.T = p.Tq = INT64_MAX / 4;
+    refused(p, "auto", false, "attention rows");
+}
+
+/* ---- one rank, a plan that exists ------------------------------------------------------------------------------- */
+
+typedef struct bench { weft_ctx ctx; weft_world *world; weft_comm *comm; weft_arena *arena; weft_kern kern; } bench;
+
+static void open_bench(bench *b)
+{
+    static const int ranks[] = {0};
+    weft_ctx_init(&b->ctx);
+    assert_ok(weft_world_self(&b->world, &b->ctx));
+    assert_ok(weft_comm_create(&b->comm, b->world, ranks, 1, "cp"));
+    assert_ok(weft_arena_create(&b->arena, &b->ctx.mem, "test", NULL));
+    assert_ok(weft_kern_init(&b->kern, WEFT_ISA_REF));
+}
+
+static void close_bench(bench *b)
+{
+    weft_arena_destroy(b->arena);
+    weft_comm_destroy(b->comm);
+    weft_world_close(b->world);
+}
+
+static void shard_of(bench *b, weft_shard *s, int64_t T, int64_t docs, int P)
+{
+    int64_t cu[64], first[2] = {0, docs + 1};
+    for (int64_t i = 0; i <= docs; i++) cu[i] = i * T / docs;
+    weft_docs d = {1, T, cu, first};
+    assert_ok(weft_shard_alloc(s, b->arena, P, weft_shard_capacity(1, docs, P)));
+    assert_ok(weft_shard_make(s, (weft_layout){WEFT_LAYOUT_ZIGZAG}, &d, 0));
+}
+
+static void bind_refuses_what_exceeds_the_plan(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b);
+    weft_cp_problem p = good();
+    p.need_backward = false, p.sinks = true;
+    weft_cp_options options = {"auto", true};
+    weft_cp_plan *plan;
+    weft_shard small, large, many, other;
+    shard_of(&b, &small, 7, 2, 1);
+    shard_of(&b, &large, 13, 1, 1);
+    shard_of(&b, &many, 12, 12, 1);
+    shard_of(&b, &other, 12, 1, 2);
+    weft_cp_io io = {0};
+    assert_ok(weft_cp_plan_create(&plan, b.arena, &b.kern, b.comm, &p, &options));
+    assert_refused(weft_cp_forward(plan, 0, &io), "not bound");
+    assert_refused(weft_cp_bind(plan, 1, &small, &small), "slot 1; the plan has 0..0");
+    assert_refused(weft_cp_bind(plan, 0, &small, &large), "13 key rows, the plan's largest case is 12");
+    assert_refused(weft_cp_bind(plan, 0, &large, &small), "13 query rows");
+    assert_refused(weft_cp_bind(plan, 0, &many, &many), "made for 2 documents");
+    assert_refused(weft_cp_bind(plan, 0, &other, &other), "for 2 and 2 ranks, the plan is for 1");
+    assert_refused(weft_cp_forward(plan, 0, &io), "not bound");
+    assert_ok(weft_cp_bind(plan, 0, &small, &small)); /* shorter than planned is fine */
+    assert_refused(weft_cp_backward(plan, 0, &io), "need_backward");
+    assert_refused(weft_cp_forward(plan, 0, &io), "sinks");
+    weft_cp_plan_destroy(plan);
+    close_bench(&b);
+}
+
+static void plans_print_themselves(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b);
+    weft_cp_problem p = good();
+    static const char *const want[] = {"(none (kernel ", "(pcp P=1 zigzag (kernel ", "(ring P=1 zigzag (kernel "};
+    static const char *const names[] = {"none", "pcp", "ring"};
+    for (int i = 0; i < 3; i++) {
+        weft_cp_options options = {names[i], true};
+        weft_cp_plan *plan;
+        weft_text text = {0};
+        assert_ok(weft_cp_plan_create(&plan, b.arena, &b.kern, b.comm, &p, &options));
+        weft_cp_describe(plan, &text);
+        assert_true(strncmp(text.data, want[i], strlen(want[i])) == 0);
+        assert_int_equal(weft_cp_kv_buffer_bytes(plan), 0);
+        weft_text_free(&text);
+    }
+    close_bench(&b);
+}
+
+/* ---- choice -------------------------------------------------------------------------------------------------------- */
+
+static void auto_takes_the_cheapest(void **state)
+{
+    (void)state;
+    const weft_cp_strategy *s;
+    weft_cp_problem p = good();
+    assert_ok(weft__cp_choose(&p, "auto", 1, &s));
+    assert_ptr_equal(s, &weft__cp_none);
+    assert_ok(weft__cp_choose(&p, NULL, 8, &s));
+    assert_ptr_equal(s, &weft__cp_pcp); /* short: latency rules */
+    p.T = p.Tq = 1 << 20;
+    assert_ok(weft__cp_choose(&p, "auto", 8, &s));
+    assert_ptr_equal(s, &weft__cp_ring); /* long: memory rules */
+    assert_ok(weft__cp_choose(&p, "auto", 2, &s));
+    assert_ptr_equal(s, &weft__cp_pcp); /* one block either way: a tie, the earlier entry */
+}
+
+static void names_are_those_of_the_table(void **state)
+{
+    (void)state;
+    int n;
+    const char *const *names = weft_cp_names(&n);
+    assert_int_equal(n, weft__cp_strategy_count);
+    for (int i = 0; i < n; i++) assert_string_equal(names[i], weft__cp_strategies[i]->name);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct fault_run { cp_job job; const char *spec; } fault_run;
+
+static weft_status run_with_fault(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    const fault_run *f = ud;
+    int ranks[2] = {0, 1};
+    weft_comm *comm;
+    WEFT_TRY(weft_fault_parse(&ctx->fault, f->spec));
+    WEFT_TRY(weft_comm_create(&comm, world, ranks, 2, "cp"));
+    WEFT_TRY(cp_run_rank(ctx, comm, &f->job));
+    weft_comm_destroy(comm);
+    return WEFT_OK;
+}
+
+static void faults_act_once_per_step(void **state)
+{
+    (void)state;
+    cp_case c = {.name = "fault", .prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .H = 2, .Hkv = 1, .D = 4, .Dv = 4, .mask = {true, -1, -1, 0}, .seed = 1};
+    cp_data data = cp_data_make(&c);
+    static const char *const strategies[] = {"pcp", "ring"};
+    for (int i = 0; i < 2; i++) {
+        char spec[80];
+        fault_run f = {{&c, &data, strategies[i], WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(&c, 2)}, spec};
+        /* two steps forward and two backward: the fourth pass exists, a fifth does not */
+        snprintf(spec, sizeof spec, "fail:rank=1:site=cp.%s:hit=5", strategies[i]);
+        assert_ok(weft_run_threads(2, run_with_fault, &f));
+        snprintf(spec, sizeof spec, "fail:rank=1:site=cp.%s:hit=4", strategies[i]);
+        assert_true(weft_run_threads(2, run_with_fault, &f) < 0);
+        snprintf(spec, sizeof spec, "nan:rank=0:site=cp.%s:hit=2", strategies[i]);
+        assert_ok(weft_run_threads(2, run_with_fault, &f));
+        int64_t bad = 0;
+        for (int64_t j = 0; j < 12 * 2 * 4; j++) bad += isnan(f.job.out->o[j]);
+        assert_true(bad > 0);
+        cp_result_free(f.job.out);
+    }
+    cp_data_free(&data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rank_refuses), cmocka_unit_test(bind_refuses_what_exceeds_the_plan),
+        cmocka_unit_test(plans_print_themselves), cmocka_unit_test(auto_takes_the_cheapest),
+        cmocka_unit_test(names_are_those_of_the_table), cmocka_unit_test(faults_act_once_per_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

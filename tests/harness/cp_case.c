@@ -1,0 +1,462 @@
+/* cp_case.c — see cp_case.h. */
+#include "harness/cp_case.h"
+
+#include "harness/test.h"
+
+static void *zeros(int64_t n, size_t size)
+{
+    void *p = calloc((size_t)(n > 0 ? n : 1), size);
+    if (!p) abort();
+    return p;
+}
+
+static double *doubles(int64_t n) { return zeros(n, sizeof(double)); }
+
+cp_docs cp_docs_make(int64_t B, int64_t T, int pattern)
+{
+    static const int64_t lens[] = {0, 1, 5, 0, 0, 3, 1, 11, 2, 0, 17};
+    cp_docs d = {zeros(B * (2 * T + 16), sizeof(int64_t)), zeros(B + 1, sizeof(int64_t)), 0};
+    int64_t n = 0;
+    for (int64_t b = 0; b < B; b++) {
+        d.first[b] = n;
+        d.cu[n++] = 0;
+        for (int64_t at = 0, i = 0; pattern && at < T; i++) {
+            at = weft_min_i64(T, at + lens[(i + b * 3 + pattern) % 11]);
+            d.cu[n++] = at;
+        }
+        d.cu[n++] = T; /* the only document, or an empty one at the end */
+    }
+    d.first[B] = n;
+    d.total = n - B;
+    return d;
+}
+
+void cp_docs_free(cp_docs *d)
+{
+    free(d->cu);
+    free(d->first);
+}
+
+static double round_to(weft_dtype t, double x)
+{
+    union { double d; float f; uint16_t h; } u;
+    weft_store(&u, t, 0, x);
+    return weft_load(&u, t, 0);
+}
+
+static void fill(const cp_case *c, char what, double *x, int64_t T, int heads, int dim)
+{
+    weft_dtype t = weft_prec_compute(c->prec);
+    uint64_t seed = c->seed * 1000 + (uint64_t)what;
+    for (int64_t b = 0, i = 0; b < c->B; b++)
+        for (int64_t s = 0; s < T; s++)
+            for (int h = 0; h < heads; h++)
+                for (int d = 0; d < dim; d++, i++)
+                    x[i] = round_to(t, c->value ? c->value(c, what, b, s, h, d) : test_normal(seed, i));
+}
+
+cp_data cp_data_make(const cp_case *c)
+{
+    cp_data x = {doubles(c->B * c->Tq * c->H * c->D), doubles(c->B * c->T * c->Hkv * c->D), doubles(c->B * c->T * c->Hkv * c->Dv),
+                 doubles(c->B * c->Tq * c->H * c->Dv), doubles(c->H), doubles(c->H)};
+    fill(c, 'q', x.q, c->Tq, c->H, c->D);
+    fill(c, 'k', x.k, c->T, c->Hkv, c->D);
+    fill(c, 'v', x.v, c->T, c->Hkv, c->Dv);
+    fill(c, 'o', x.dout, c->Tq, c->H, c->Dv);
+    for (int h = 0; h < c->H; h++) {
+        x.sinks[h] = round_to(weft_prec_real(c->prec), test_normal(c->seed + 77, h));
+        x.alibi[h] = round_to(weft_prec_real(c->prec), 0.25 / (1 + h));
+    }
+    return x;
+}
+
+void cp_data_free(cp_data *d)
+{
+    free(d->q), free(d->k), free(d->v), free(d->dout), free(d->sinks), free(d->alibi);
+}
+
+cp_result *cp_result_make(const cp_case *c, int ranks)
+{
+    cp_result *r = zeros(1, sizeof *r);
+    r->o = doubles(c->B * c->Tq * c->H * c->Dv);
+    r->lse = doubles(c->B * c->Tq * c->H);
+    r->dq = doubles(c->B * c->Tq * c->H * c->D);
+    r->dk = doubles(c->B * c->T * c->Hkv * c->D);
+    r->dv = doubles(c->B * c->T * c->Hkv * c->Dv);
+    r->dsinks = doubles(c->H);
+    r->ranks = ranks;
+    r->dsinks_part = doubles((int64_t)ranks * c->H);
+    r->forward_bytes = zeros(ranks, sizeof(int64_t));
+    r->backward_bytes = zeros(ranks, sizeof(int64_t));
+    r->planned_forward = zeros(ranks, sizeof(int64_t));
+    r->planned_backward = zeros(ranks, sizeof(int64_t));
+    r->kv_buffer_bytes = zeros(ranks, sizeof(size_t));
+    return r;
+}
+
+void cp_result_free(cp_result *r)
+{
+    free(r->o), free(r->lse), free(r->dq), free(r->dk), free(r->dv), free(r->dsinks), free(r->dsinks_part);
+    free(r->forward_bytes), free(r->backward_bytes), free(r->planned_forward), free(r->planned_backward);
+    free(r->kv_buffer_bytes);
+    free(r);
+}
+
+/* ---- one rank ----------------------------------------------------------------------------------------- */
+
+typedef struct rows { /* a local tensor with an uneven distance between rows, and the tokens of its rows */
+    void *data;
+    weft_dtype type;
+    int64_t n, width, ld;
+    const int64_t *index;
+} rows;
+
+static weft_status make_rows(rows *x, weft_arena *arena, weft_dtype type, int64_t n, int64_t width, int64_t gap, const int64_t *index)
+{
+    *x = (rows){NULL, type, n, width, width + gap, index};
+    WEFT_TRY(weft_arena_alloc(arena, n * x->ld, weft_dtype_size(type), "test rows", &x->data));
+    for (int64_t i = 0; i < n * x->ld; i++) weft_store(x->data, type, i, NAN); /* what is not written shows */
+    return WEFT_OK;
+}
+
+static void pick_rows(const rows *x, const double *whole)
+{
+    for (int64_t i = 0; i < x->n; i++)
+        for (int64_t j = 0; j < x->width; j++) weft_store(x->data, x->type, i * x->ld + j, whole[x->index[i] * x->width + j]);
+}
+
+static void put_rows(const rows *x, double *whole)
+{
+    for (int64_t i = 0; i < x->n; i++)
+        for (int64_t j = 0; j < x->width; j++) whole[x->index[i] * x->width + j] = weft_load(x->data, x->type, i * x->ld + j);
+}
+
+typedef struct local { rows q, k, v, dout, o, m, l, lse, dq, dk, dv, sinks, dsinks; } local;
+
+static weft_status make_local(local *x, const cp_job *job, weft_arena *arena, int64_t nq, const int64_t *qi, int64_t nk, const int64_t *ki)
+{
+    const cp_case *c = job->c;
+    weft_dtype C = weft_prec_compute(c->prec), R = weft_prec_real(c->prec);
+    int64_t q = (int64_t)c->H * c->D, o = (int64_t)c->H * c->Dv, k = (int64_t)c->Hkv * c->D, v = (int64_t)c->Hkv * c->Dv;
+    static const int64_t head_index[] = {0};
+    WEFT_TRY(make_rows(&x->q, arena, C, nq, q, 3, qi));
+    WEFT_TRY(make_rows(&x->k, arena, C, nk, k, 5, ki));
+    WEFT_TRY(make_rows(&x->v, arena, C, nk, v, 1, ki));
+    WEFT_TRY(make_rows(&x->dout, arena, C, nq, o, 2, qi));
+    WEFT_TRY(make_rows(&x->o, arena, C, nq, o, 4, qi));
+    WEFT_TRY(make_rows(&x->m, arena, R, nq, c->H, 0, qi));
+    WEFT_TRY(make_rows(&x->l, arena, R, nq, c->H, 0, qi));
+    WEFT_TRY(make_rows(&x->lse, arena, R, nq, c->H, 0, qi));
+    WEFT_TRY(make_rows(&x->dq, arena, C, nq, q, 0, qi));
+    WEFT_TRY(make_rows(&x->dk, arena, C, nk, k, 7, ki));
+    WEFT_TRY(make_rows(&x->dv, arena, C, nk, v, 0, ki));
+    WEFT_TRY(make_rows(&x->sinks, arena, R, 1, c->H, 0, head_index));
+    WEFT_TRY(make_rows(&x->dsinks, arena, R, 1, c->H, 0, head_index));
+    pick_rows(&x->q, job->data->q);
+    pick_rows(&x->k, job->data->k);
+    pick_rows(&x->v, job->data->v);
+    pick_rows(&x->dout, job->data->dout);
+    pick_rows(&x->sinks, job->data->sinks);
+    return WEFT_OK;
+}
+
+static weft_cp_io io_of(const local *x, const cp_case *c)
+{
+    return (weft_cp_io){.layer = 3, .q = x->q.data, .k = x->k.data, .v = x->v.data, .q_ld = x->q.ld, .k_ld = x->k.ld,
+                        .v_ld = x->v.ld, .sinks = c->sinks ? x->sinks.data : NULL, .o = x->o.data, .o_ld = x->o.ld,
+                        .m = x->m.data, .l = x->l.data, .lse = x->lse.data, .dout = x->dout.data, .dout_ld = x->dout.ld,
+                        .dq = x->dq.data, .dk = x->dk.data, .dv = x->dv.data, .dq_ld = x->dq.ld, .dk_ld = x->dk.ld,
+                        .dv_ld = x->dv.ld, .dsinks = c->sinks ? x->dsinks.data : NULL};
+}
+
+static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *job, int P, int64_t T, int64_t pos0)
+{
+    const cp_case *c = job->c;
+    weft_layout layout = {job->layout};
+    cp_docs whole = cp_docs_make(c->B, T, 0);
+    weft_docs docs = {c->B, T, c->cu ? c->cu : whole.cu, c->cu ? c->first : whole.first};
+    weft_status st = weft_shard_alloc(s, arena, P, weft_shard_capacity(c->B, docs.first[c->B] - c->B, P));
+    if (st == WEFT_OK) st = weft_shard_make(s, layout, &docs, pos0);
+    cp_docs_free(&whole);
+    return st;
+}
+
+static int64_t q_pos0(const cp_case *c) { return c->own_q_pos0 ? c->q_pos0 : c->k_pos0 + c->T - c->Tq; }
+
+static weft_cp_problem problem_of(const cp_job *job, const void *alibi)
+{
+    const cp_case *c = job->c;
+    return (weft_cp_problem){.prec = c->prec, .B = c->B, .Tq = c->Tq, .T = c->T, .max_docs = c->cu ? c->first[c->B] - c->B : c->B,
+                             .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .scale = c->scale != 0 ? c->scale : 1 / sqrt(c->D),
+                             .softcap = c->softcap, .mask = c->mask, .alibi = c->alibi ? alibi : NULL, .sinks = c->sinks,
+                             .layout = {job->layout}, .need_backward = true, .slots = 2};
+}
+
+static int64_t sent(weft_comm *comm)
+{
+    weft_counters n;
+    weft_comm_counters(comm, &n);
+    return n.bytes_logical;
+}
+
+/* bind, forward, backward; twice through the second slot when asked to repeat. Nothing may be allocated. */
+static weft_status run_plan(weft_ctx *ctx, weft_comm *comm, const cp_job *job, weft_cp_plan *plan, const weft_shard *q,
+                            const weft_shard *kv, local *x)
+{
+    int rank = weft_comm_rank(comm);
+    weft_cp_io io = io_of(x, job->c);
+    int64_t before = ctx->mem.allocations;
+    for (int i = 0; i < (job->repeat > 0 ? job->repeat : 1); i++) {
+        for (int h = 0; h < job->c->H; h++) weft_store(x->dsinks.data, x->dsinks.type, h, 0);
+        WEFT_TRY(weft_cp_bind(plan, i % 2, q, kv));
+        int64_t a = sent(comm);
+        WEFT_TRY(weft_cp_forward(plan, i % 2, &io));
+        int64_t b = sent(comm);
+        WEFT_TRY(weft_cp_backward(plan, i % 2, &io));
+        job->out->forward_bytes[rank] = b - a;
+        job->out->backward_bytes[rank] = sent(comm) - b;
+        job->out->planned_forward[rank] = weft_cp_forward_bytes(plan, i % 2);
+        job->out->planned_backward[rank] = weft_cp_backward_bytes(plan, i % 2);
+    }
+    job->out->kv_buffer_bytes[rank] = weft_cp_kv_buffer_bytes(plan);
+    if (ctx->mem.allocations != before)
+        return weft_fail(WEFT_ERR_INTERNAL, "bind, forward, backward made %lld allocations", (long long)(ctx->mem.allocations - before));
+    return WEFT_OK;
+}
+
+static void collect(const cp_job *job, const local *x, int rank)
+{
+    put_rows(&x->o, job->out->o);
+    put_rows(&x->lse, job->out->lse);
+    put_rows(&x->dq, job->out->dq);
+    put_rows(&x->dk, job->out->dk);
+    put_rows(&x->dv, job->out->dv);
+    if (job->c->sinks) put_rows(&x->dsinks, job->out->dsinks_part + rank * job->c->H);
+}
+
+static weft_status run_in_arena(weft_ctx *ctx, weft_comm *comm, const cp_job *job, weft_arena *arena)
+{
+    const cp_case *c = job->c;
+    int P = weft_comm_size(comm), rank = weft_comm_rank(comm);
+    weft_kern kern;
+    weft_shard q, kv;
+    weft_cp_plan *plan;
+    local x;
+    rows alibi;
+    static const int64_t head_index[] = {0};
+    WEFT_TRY(weft_kern_init(&kern, weft_isa_best()));
+    WEFT_TRY(make_shard(&q, arena, job, P, c->Tq, c->cu ? 0 : q_pos0(c)));
+    WEFT_TRY(make_shard(&kv, arena, job, P, c->T, c->cu ? 0 : c->k_pos0));
+    WEFT_TRY(make_rows(&alibi, arena, weft_prec_real(c->prec), 1, c->H, 0, head_index));
+    pick_rows(&alibi, job->data->alibi);
+    weft_cp_problem problem = problem_of(job, alibi.data);
+    weft_cp_options options = {job->strategy, job->overlap};
+    WEFT_TRY(weft_cp_plan_create(&plan, arena, &kern, comm, &problem, &options));
+    if (job->tamper) job->tamper(plan);
+    int64_t *index_q, *index_k, *pos;
+    WEFT_TRY(WEFT_NEW(arena, q.rows[rank], "test index", &index_q));
+    WEFT_TRY(WEFT_NEW(arena, kv.rows[rank], "test index", &index_k));
+    WEFT_TRY(WEFT_NEW(arena, q.rows[rank] + kv.rows[rank], "test index", &pos));
+    weft_shard_tokens(&q, rank, index_q, pos);
+    weft_shard_tokens(&kv, rank, index_k, pos);
+    WEFT_TRY(make_local(&x, job, arena, q.rows[rank], index_q, kv.rows[rank], index_k));
+    WEFT_TRY(run_plan(ctx, comm, job, plan, &q, &kv, &x));
+    weft_cp_plan_destroy(plan);
+    collect(job, &x, rank);
+    return WEFT_OK;
+}
+
+weft_status cp_run_rank(weft_ctx *ctx, weft_comm *comm, const cp_job *job)
+{
+    weft_arena *arena;
+    WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "test", NULL));
+    weft_status st = run_in_arena(ctx, comm, job, arena);
+    weft_arena_destroy(arena);
+    return st;
+}
+
+/* ---- all ranks ---------------------------------------------------------------------------------------- */
+
+typedef struct job_list { cp_job *jobs; int n; } job_list;
+
+static weft_status run_jobs(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    const job_list *list = ud;
+    int ranks[64], P = weft_world_size(world);
+    weft_comm *comm;
+    for (int i = 0; i < P; i++) ranks[i] = i;
+    WEFT_TRY(weft_comm_create(&comm, world, ranks, P, "cp"));
+    weft_status st = WEFT_OK;
+    for (int i = 0; i < list->n && st == WEFT_OK; i++) {
+        const cp_job *j = &list->jobs[i];
+        st = cp_run_rank(ctx, comm, j);
+        if (st < 0) weft_fail_at(st, "case %s, %s, layout %d, overlap %d, P %d: ", j->c->name ? j->c->name : "?", j->strategy,
+                                 (int)j->layout, j->overlap, P);
+    }
+    weft_comm_destroy(comm);
+    return st;
+}
+
+void cp_result_sum_sinks(cp_result *r, int H)
+{
+    memset(r->dsinks, 0, (size_t)H * sizeof(double));
+    for (int p = 0; p < r->ranks; p++)
+        for (int h = 0; h < H; h++) r->dsinks[h] += r->dsinks_part[p * H + h];
+}
+
+weft_status cp_run(int P, cp_job *jobs, int n)
+{
+    job_list list = {jobs, n};
+    WEFT_TRY(weft_run_threads(P, run_jobs, &list));
+    for (int i = 0; i < n; i++) cp_result_sum_sinks(jobs[i].out, jobs[i].c->H);
+    return WEFT_OK;
+}
+
+/* ---- the specification ---------------------------------------------------------------------------------- */
+
+static int64_t doc_of(const cp_case *c, int64_t b, int64_t t, int64_t *begin)
+{
+    *begin = 0;
+    if (!c->cu) return 0;
+    const int64_t *cu = c->cu + c->first[b];
+    int64_t d = 0;
+    while (cu[d + 1] <= t) d++;
+    *begin = cu[d];
+    return d;
+}
+
+typedef struct row_view { const cp_case *c; const cp_data *x; int64_t b, i, qpos, doc; int h, hk; double *s, *ds_cap; } row_view;
+
+/* Score of key j, or -inf; ds_cap: derivative of the softcap. */
+static double score(const row_view *r, int64_t j, double *ds_cap)
+{
+    const cp_case *c = r->c;
+    int64_t begin, doc = doc_of(c, r->b, j, &begin), kpos = j - begin + (c->cu ? 0 : c->k_pos0);
+    *ds_cap = 0;
+    if (doc != r->doc || !weft_visible(&c->mask, r->qpos, kpos)) return -INFINITY;
+    const double *q = r->x->q + ((r->b * c->Tq + r->i) * c->H + r->h) * c->D;
+    const double *k = r->x->k + ((r->b * c->T + j) * c->Hkv + r->hk) * c->D;
+    double s = 0;
+    for (int d = 0; d < c->D; d++) s += q[d] * k[d];
+    s *= c->scale != 0 ? c->scale : 1 / sqrt(c->D);
+    *ds_cap = 1;
+    if (c->softcap > 0) {
+        double t = tanh(s / c->softcap);
+        s = c->softcap * t;
+        *ds_cap = 1 - t * t;
+    }
+    return c->alibi ? s - r->x->alibi[r->h] * fabs((double)(r->qpos - kpos)) : s;
+}
+
+static void reference_row(row_view *r, cp_result *out)
+{
+    const cp_case *c = r->c;
+    double m = c->sinks ? r->x->sinks[r->h] : -INFINITY, l = 0, delta = 0;
+    int64_t at = (r->b * c->Tq + r->i) * c->H + r->h;
+    double *o = out->o + at * c->Dv, *dq = out->dq + at * c->D;
+    const double *dout = r->x->dout + at * c->Dv, *q = r->x->q + at * c->D;
+    for (int64_t j = 0; j < c->T; j++) m = fmax(m, r->s[j] = score(r, j, &r->ds_cap[j]));
+    out->lse[at] = -INFINITY;
+    if (m == -INFINITY) return;
+    for (int64_t j = 0; j < c->T; j++) l += r->s[j] = exp(r->s[j] - m);
+    double sink = c->sinks ? exp(r->x->sinks[r->h] - m) : 0;
+    l += sink;
+    out->lse[at] = m + log(l);
+    for (int64_t j = 0; j < c->T; j++) {
+        r->s[j] /= l;
+        for (int d = 0; d < c->Dv; d++) o[d] += r->s[j] * r->x->v[((r->b * c->T + j) * c->Hkv + r->hk) * c->Dv + d];
+    }
+    for (int d = 0; d < c->Dv; d++) delta += o[d] * dout[d];
+    if (c->sinks) out->dsinks_part[r->h] -= sink / l * delta;
+    for (int64_t j = 0; j < c->T; j++) {
+        if (r->s[j] == 0) continue;
+        int64_t key = (r->b * c->T + j) * c->Hkv + r->hk;
+        double dp = 0;
+        for (int d = 0; d < c->Dv; d++) {
+            out->dv[key * c->Dv + d] += r->s[j] * dout[d];
+            dp += dout[d] * r->x->v[key * c->Dv + d];
+        }
+        double ds = r->s[j] * (dp - delta) * r->ds_cap[j] * (c->scale != 0 ? c->scale : 1 / sqrt(c->D));
+        for (int d = 0; d < c->D; d++) {
+            dq[d] += ds * r->x->k[key * c->D + d];
+            out->dk[key * c->D + d] += ds * q[d];
+        }
+    }
+}
+
+void cp_reference(const cp_case *c, const cp_data *data, cp_result *out)
+{
+    double *s = doubles(c->T), *ds_cap = doubles(c->T);
+    for (int64_t b = 0; b < c->B; b++)
+        for (int64_t i = 0; i < c->Tq; i++)
+            for (int h = 0; h < c->H; h++) {
+                int64_t begin;
+                row_view r = {c, data, b, i, 0, doc_of(c, b, i, &begin), h, h / (c->H / c->Hkv), s, ds_cap};
+                r.qpos = c->cu ? i - begin : i + q_pos0(c);
+                reference_row(&r, out);
+            }
+    cp_result_sum_sinks(out, c->H);
+    free(s);
+    free(ds_cap);
+}
+
+/* ---- comparison ------------------------------------------------------------------------------------------ */
+
+double cp_distance(const cp_case *c, const cp_data *data, const cp_result *x, const cp_result *ref, double lse_weight)
+{
+    int64_t nq = c->B * c->Tq * c->H, nk = c->B * c->T * c->Hkv;
+    double floor = weft_norm2(data->dout, WEFT_F64, nq * c->Dv) / 100;
+    double e = weft_rel_l2(x->o, WEFT_F64, ref->o, WEFT_F64, nq * c->Dv, floor);
+    e = fmax(e, weft_rel_l2(x->dq, WEFT_F64, ref->dq, WEFT_F64, nq * c->D, floor));
+    e = fmax(e, weft_rel_l2(x->dk, WEFT_F64, ref->dk, WEFT_F64, nk * c->D, floor));
+    e = fmax(e, weft_rel_l2(x->dv, WEFT_F64, ref->dv, WEFT_F64, nk * c->Dv, floor));
+    if (c->sinks) e = fmax(e, weft_rel_l2(x->dsinks, WEFT_F64, ref->dsinks, WEFT_F64, c->H, floor));
+    return fmax(e, lse_weight * weft_max_scaled(x->lse, WEFT_F64, ref->lse, WEFT_F64, nq));
+}
+
+bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b)
+{
+    size_t nq = (size_t)(c->B * c->Tq * c->H), nk = (size_t)(c->B * c->T * c->Hkv), size = sizeof(double);
+    return memcmp(a->o, b->o, nq * (size_t)c->Dv * size) == 0 && memcmp(a->lse, b->lse, nq * size) == 0 &&
+           memcmp(a->dq, b->dq, nq * (size_t)c->D * size) == 0 && memcmp(a->dk, b->dk, nk * (size_t)c->D * size) == 0 &&
+           memcmp(a->dv, b->dv, nk * (size_t)c->Dv * size) == 0 && memcmp(a->dsinks, b->dsinks, (size_t)c->H * size) == 0;
+}
+
+/* ---- the whole claim --------------------------------------------------------------------------------------- */
+
+enum { LAYOUTS = 2, WAYS = 4 };
+static const struct way { const char *strategy; bool overlap; int repeat; } ways[WAYS] = {
+    {"pcp", true, 1}, {"ring", true, 2}, {"pcp", false, 1}, {"ring", false, 1}};
+
+static void check_ranks(const cp_case *c, const cp_data *data, const cp_result *one, int P, double across, double lse_weight)
+{
+    cp_job jobs[LAYOUTS * WAYS];
+    for (int i = 0; i < LAYOUTS * WAYS; i++)
+        jobs[i] = (cp_job){c, data, ways[i % WAYS].strategy, (weft_layout_kind)(i / WAYS), ways[i % WAYS].overlap,
+                           ways[i % WAYS].repeat, NULL, cp_result_make(c, P)};
+    assert_ok(cp_run(P, jobs, LAYOUTS * WAYS));
+    for (int i = 0; i < LAYOUTS * WAYS; i++) {
+        double e = cp_distance(c, data, jobs[i].out, one, lse_weight);
+        if (!(e <= across))
+            fail_msg("%s: %s on P=%d, layout %d: %.3e from P=1, limit %.3e", c->name, jobs[i].strategy, P, i / WAYS, e, across);
+        if (!cp_same_bits(c, jobs[i].out, jobs[i / WAYS * WAYS].out))
+            fail_msg("%s: %s (overlap %d) and pcp differ in bits on P=%d, layout %d", c->name, jobs[i].strategy,
+                     jobs[i].overlap, P, i / WAYS);
+    }
+    for (int i = 0; i < LAYOUTS * WAYS; i++) cp_result_free(jobs[i].out);
+}
+
+void cp_check_all(const cp_case *c, const int *ranks, int n, double exact, double across, double lse_weight)
+{
+    cp_data data = cp_data_make(c);
+    cp_result *want = cp_result_make(c, 1), *one = cp_result_make(c, 1);
+    cp_job job = {c, &data, "none", WEFT_LAYOUT_CONTIGUOUS, true, 1, NULL, one};
+    cp_reference(c, &data, want);
+    assert_ok(cp_run(1, &job, 1));
+    double e = cp_distance(c, &data, one, want, lse_weight);
+    if (!(e <= exact)) fail_msg("%s: P=1 is %.3e from the specification, limit %.3e", c->name, e, exact);
+    for (int i = 0; i < n; i++) check_ranks(c, &data, one, ranks[i], across, lse_weight);
+    cp_result_free(want);
+    cp_result_free(one);
+    cp_data_free(&data);
+}

@@ -1,0 +1,79 @@
+/* cp_case.h — one attention problem, run on P ranks and by a plain double-precision loop.
+ *
+ * A case is whole-sequence arrays; a job is a case with strategy, layout and overlap. Ranks pick their rows
+ * by weft_shard_tokens and scatter their results back, so results of any layout compare element by element.
+ * Everything is kept as double: fp32 and 16-bit values are exact there, and memcmp compares bits. */
+#ifndef WEFT_TEST_CP_CASE_H
+#define WEFT_TEST_CP_CASE_H
+
+#include "cp/cp.h"
+
+typedef struct cp_case {
+    const char *name;
+    weft_prec prec;
+    int64_t B, Tq, T;
+    int H, Hkv, D, Dv;
+    weft_mask mask;
+    double scale;               /* 0: 1/sqrt(D) */
+    double softcap;
+    bool sinks, alibi;
+    const int64_t *cu, *first;  /* documents, or NULL: one per row */
+    int64_t k_pos0;             /* position of the first key; queries end with the keys unless own_q_pos0 */
+    bool own_q_pos0;
+    int64_t q_pos0;
+    uint64_t seed;
+    /* what: 'q' 'k' 'v' 'o' (dout); NULL: normal(0, 1) */
+    double (*value)(const struct cp_case *c, char what, int64_t b, int64_t t, int h, int d);
+} cp_case;
+
+typedef struct cp_data { double *q, *k, *v, *dout, *sinks, *alibi; } cp_data; /* rounded to the case's types */
+
+typedef struct cp_result {
+    double *o, *lse, *dq, *dk, *dv; /* whole */
+    double *dsinks;                 /* [H] sum over ranks, in rank order */
+    int ranks;
+    double *dsinks_part;            /* [ranks, H] */
+    int64_t *forward_bytes, *backward_bytes, *planned_forward, *planned_backward; /* [ranks] */
+    size_t *kv_buffer_bytes;        /* [ranks] */
+} cp_result;
+
+typedef struct cp_job {
+    const cp_case *c;
+    const cp_data *data;
+    const char *strategy;
+    weft_layout_kind layout;
+    bool overlap;
+    int repeat;                             /* times that forward and backward run; 0 means once */
+    void (*tamper)(weft_cp_plan *plan);     /* breaks the plan on purpose, or NULL */
+    cp_result *out;
+} cp_job;
+
+/* One document per row and documents that differ per row, with empty ones and ones of one token. */
+typedef struct cp_docs { int64_t *cu, *first, total; } cp_docs;
+cp_docs cp_docs_make(int64_t B, int64_t T, int pattern);
+void cp_docs_free(cp_docs *d);
+
+cp_data cp_data_make(const cp_case *c);
+void cp_data_free(cp_data *d);
+cp_result *cp_result_make(const cp_case *c, int ranks);
+void cp_result_free(cp_result *r);
+
+/* Runs all jobs on P thread ranks. */
+weft_status cp_run(int P, cp_job *jobs, int n);
+/* One rank's part, on any communicator; index is the rank's row in the result's per-rank arrays. */
+weft_status cp_run_rank(weft_ctx *ctx, weft_comm *comm, const cp_job *job);
+void cp_result_sum_sinks(cp_result *r, int H);
+/* The specification: loops over all pairs in double. */
+void cp_reference(const cp_case *c, const cp_data *data, cp_result *out);
+
+/* Largest of the relative errors of o, dq, dk, dv, dsinks (2-norm, floor |dout|/100); lse as
+ * max |a - b| / max(1, |b|), weighed with lse_weight. */
+double cp_distance(const cp_case *c, const cp_data *data, const cp_result *x, const cp_result *ref, double lse_weight);
+bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b);
+
+/* The whole claim for one case: the P = 1 run is within `exact` of the specification; pcp and ring, contiguous
+ * and zigzag, on each of the P in ranks[] are within `across` of P = 1; and for each layout pcp and ring, overlap
+ * on and off, and a second run give the same bits. Fails the test with the case's name. */
+void cp_check_all(const cp_case *c, const int *ranks, int n, double exact, double across, double lse_weight);
+
+#endif
