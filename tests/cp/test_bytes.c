@@ -33,9 +33,9 @@ static void check(const cp_case *c)
                     assert_int_equal(out->backward_bytes[r], x.backward);
                     assert_int_equal(out->planned_forward[r], x.forward);
                     assert_int_equal(out->planned_backward[r], x.backward);
-                    assert_true(s == 0 || P == 2 || out->kv_buffer_bytes[r] <= ring_buffers);
+                    if (s == 1 && P == 2) ring_buffers = out->kv_buffer_bytes[r];
+                    assert_true(s == 0 || out->kv_buffer_bytes[r] <= ring_buffers);
                 }
-                if (s == 1) ring_buffers = out->kv_buffer_bytes[0];
                 cp_result_free(out);
             }
     cp_data_free(&data);
@@ -47,7 +47,13 @@ static cp_case base(weft_prec prec, int64_t B, int64_t T)
 }
 
 static void full_mask_T257(void **state) { (void)state; cp_case c = base(WEFT_PREC_BF16, 1, 257); check(&c); }
-static void full_mask_T1024(void **state) { (void)state; cp_case c = base(WEFT_PREC_BF16, 1, 1024); check(&c); }
+static void full_mask_T1024(void **state)
+{
+    (void)state;
+    cp_case c = base(WEFT_PREC_BF16, 1, 1024);
+    c.H = c.Hkv = 1, c.D = 2, c.Dv = 3;
+    check(&c);
+}
 static void fp64_batch_of_three(void **state) { (void)state; cp_case c = base(WEFT_PREC_F64, 3, 33); check(&c); }
 /* ranks without tokens send nothing, and nothing is sent for them */
 static void fewer_tokens_than_ranks(void **state) { (void)state; cp_case c = base(WEFT_PREC_F32, 1, 3); check(&c); }
@@ -57,6 +63,7 @@ static void ring_holds_two_blocks(void **state)
 {
     (void)state;
     cp_case c = base(WEFT_PREC_BF16, 1, 1024);
+    c.mask = (weft_mask){true, 0, -1, 0}; /* no bytes depend on the mask, time does */
     cp_data data = cp_data_make(&c);
     for (int P = 2; P <= 8; P++) {
         cp_result *out = cp_result_make(&c, P);
