@@ -122,4 +122,10 @@ weft_status weft_barrier(weft_comm *c);
 /* Every rank gets the worst status of all; a rank that was fine gets the message of the first that was not. */
 weft_status weft_agree(weft_comm *c, weft_status mine);
 
+/* ---- what stands behind a handle of include/weft/group.h (group.c). LOCAL ----------------------------- */
+
+struct weft_group;
+weft_world *weft_group_world(const struct weft_group *group);
+weft_comm *weft_group_comm(const struct weft_group *group); /* of all its ranks */
+
 #endif

@@ -86,10 +86,8 @@ typedef struct weft_micro {
 
 /* nll_sum: sum over this rank's valid tokens (double); token_nll[rows] (R) or NULL.
  * backward: gradients += d(sum of nll)/d(weights) * grad_scale, grad_scale = 1 / (valid tokens of the
- * whole step). `ready` is called when a range of the gradient array is final for this micro-batch (or NULL):
- * ranges come from the end of the array to its beginning, each once.
- * Token ids, targets and rows are checked on this rank only; positions past a table of learned positions
- * are refused on all ranks. COLLECTIVE over cp. */
+ * whole step). `ready` is called when a range of the gradient array is final for this micro-batch (or NULL).
+ * COLLECTIVE over cp. */
 typedef void (*weft_grad_ready)(void *ud, int64_t offset, int64_t count);
 weft_status weft_model_run(weft_model *model, const weft_micro *micro, bool backward, double grad_scale,
                            double *nll_sum, void *token_nll, weft_grad_ready ready, void *ready_ud);

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# What users of the library get: headers that compile alone as C11 and C++11, a shared library that exports
+# what the headers declare and nothing else, and an example that runs on it and agrees with itself.
+set -eu
+tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
+cd "$WEFT_SRC"
+
+for header in include/weft/*.h; do
+  echo "#include <weft/$(basename "$header")>" >"$tmp/one.c"
+  cc -std=c11 -Wall -Wextra -Wpedantic -Werror -Iinclude -c "$tmp/one.c" -o "$tmp/one.o"
+  if command -v c++ >/dev/null; then
+    c++ -x c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -Iinclude -c "$tmp/one.c" -o "$tmp/one.o"
+  fi
+  if grep -nE '#include "(base|tensor|kern|comm|mesh|data|shard|cp|model|optim|ckpt|metrics|train)/' "$header"; then
+    echo "$header includes a header that is not public"; exit 1
+  fi
+done
+
+# Every function that is declared WEFT_API is exported, and every export is declared.
+cat include/weft/*.h | tr '\n' ' ' | sed 's/;/;\n/g' | grep -oE 'WEFT_API [^;]*' | grep -oE 'weft_[a-z0-9_]+ *\(' | tr -d ' (' |
+  sort -u >"$tmp/declared"
+nm -D --defined-only "$WEFT_BUILD/libweft.so" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -v '^_' | sort -u >"$tmp/exported"
+[ "$(wc -l <"$tmp/declared")" -ge 20 ] || { echo "found only $(wc -l <"$tmp/declared") declarations"; exit 1; }
+diff "$tmp/declared" "$tmp/exported" || { echo "declared (<) and exported (>) functions differ"; exit 1; }
+
+"$WEFT_BUILD/example_attention" >"$tmp/out"
+cat "$tmp/out"
+grep -q 'the same attention' "$tmp/out"
