@@ -46,7 +46,6 @@ weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t row
 weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool backward, weft__scratch *s)
 {
     const weft_model_config *c = &m->config;
-    int64_t widest = weft_max_i64(weft_max_i64(c->C, weft__qkv_width(c)), weft__up_width(m));
     *s = (weft__scratch){0};
     WEFT_TRY(weft_arena_alloc(arena, rows * c->F, m->cs, "scratch", &s->act));
     if (!backward) return WEFT_OK;
@@ -56,6 +55,6 @@ weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, int64_t 
     WEFT_TRY(weft_arena_alloc(arena, rows * c->C, m->cs, "scratch", &s->dn));
     WEFT_TRY(weft_arena_alloc(arena, rows * c->H * c->D, m->cs, "scratch", &s->dout));
     WEFT_TRY(weft_arena_alloc(arena, rows * weft__qkv_width(c), m->cs, "scratch", &s->dqkv));
-    size_t bytes = weft_norm_work_bytes(m->prec, widest, m->ctx->threads);
+    size_t bytes = weft_norm_work_bytes(m->prec, weft__widest(m), m->ctx->threads);
     return weft_arena_alloc(arena, (int64_t)bytes, 1, "scratch", &s->work);
 }

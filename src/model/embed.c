@@ -1,15 +1,25 @@
 /* embed.c — tokens to rows of the residual stream: a look-up, plus GPT-2's learned positions. */
 #include "model/model_impl.h"
 
-weft_status weft__tokens_check(const weft_model *m, const int32_t *token, const int64_t *pos, int64_t rows)
+weft_status weft__tokens_check(const weft_model *m, const int32_t *token, int64_t rows)
 {
-    for (int64_t i = 0; i < rows; i++) {
+    for (int64_t i = 0; i < rows; i++)
         if (token[i] < 0 || token[i] >= m->config.V)
             return weft_fail(WEFT_ERR_REFUSED, "token %lld of rank %d is %d; ids below %lld (the vocabulary) work",
                              (long long)i, m->ctx->rank, (int)token[i], (long long)m->config.V);
-        if (m->family->learned_positions && pos[i] >= m->config.max_position)
-            return weft_fail(WEFT_ERR_REFUSED, "a document reaches position %lld; this model has learned positions "
-                             "below %s = %lld only", (long long)pos[i], m->family->keys->max_position,
+    return WEFT_OK;
+}
+
+/* Looks at the segments of all ranks, so that all ranks refuse alike. */
+weft_status weft__positions_check(const weft_model *m, const weft_shard *shard)
+{
+    if (!m->family->learned_positions) return WEFT_OK;
+    for (int64_t i = 0; i < shard->first[shard->P]; i++) {
+        const weft_segment *s = &shard->seg[i];
+        int64_t last = s->start + (s->len - 1) * s->stride;
+        if (s->len > 0 && last >= m->config.max_position)
+            return weft_fail(WEFT_ERR_REFUSED, "a document reaches position %lld; this model has learned positions below "
+                             "%s = %lld only", (long long)last, m->family->keys->max_position,
                              (long long)m->config.max_position);
     }
     return WEFT_OK;

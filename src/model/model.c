@@ -77,6 +77,10 @@ static weft_status alloc_ends(weft_model *m)
 
 static weft_status alloc_all(weft_model *m)
 {
+    int64_t largest;
+    if (!weft_mul_i64(m->rows_max, weft__widest(m), &largest) || largest > INT64_MAX / (int64_t)sizeof(double))
+        return weft_fail(WEFT_ERR_REFUSED, "model: %lld rows of %lld elements do not fit into memory sizes",
+                         (long long)m->rows_max, (long long)weft__widest(m));
     WEFT_TRY(alloc_parameters(m));
     WEFT_TRY(alloc_layers(m));
     WEFT_TRY(weft__scratch_alloc(m, m->arena, m->rows_max, m->train, &m->scratch));

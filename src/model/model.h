@@ -35,6 +35,8 @@ typedef struct weft_model_config {
 
 /* Reads and checks a config.json; messages name file and key. Both spellings of the RoPE keys. */
 weft_status weft_model_config_read(weft_model_config *out, const char *path);
+/* Appends "key, key" to `out`: keys that are neither read nor known to be harmless. Callers warn of them. LOCAL */
+weft_status weft_model_config_unknown(const char *path, weft_text *out);
 weft_status weft_model_config_write(const weft_model_config *config, const char *path, const char *torch_dtype);
 weft_status weft_model_config_check(const weft_model_config *config, const char *where);
 /* cos, sin tables [rows, D/2] (R) for positions. */
@@ -86,8 +88,10 @@ typedef struct weft_micro {
 
 /* nll_sum: sum over this rank's valid tokens (double); token_nll[rows] (R) or NULL.
  * backward: gradients += d(sum of nll)/d(weights) * grad_scale, grad_scale = 1 / (valid tokens of the
- * whole step). `ready` is called when a range of the gradient array is final for this micro-batch (or NULL).
- * COLLECTIVE over cp. */
+ * whole step). `ready` is called when a range of the gradient array is final for this micro-batch (or NULL):
+ * ranges come from the end of the array to its beginning, each once.
+ * Token ids, targets and rows are checked on this rank only; positions past a table of learned positions
+ * are refused on all ranks. COLLECTIVE over cp. */
 typedef void (*weft_grad_ready)(void *ud, int64_t offset, int64_t count);
 weft_status weft_model_run(weft_model *model, const weft_micro *micro, bool backward, double grad_scale,
                            double *nll_sum, void *token_nll, weft_grad_ready ready, void *ready_ud);

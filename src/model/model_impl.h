@@ -162,6 +162,11 @@ static inline bool weft__windowed(const weft_model_config *c, int layer)
 {
     return c->window > 0 && layer >= c->window_from_layer;
 }
+/* The widest row of C elements that a layer has. */
+static inline int64_t weft__widest(const weft_model *m)
+{
+    return weft_max_i64(weft_max_i64(m->config.C, weft__qkv_width(&m->config)), weft__up_width(m));
+}
 weft_mask weft__mask(const weft_model_config *c, bool windowed);
 double weft__scale(const weft_model_config *c); /* of the scores: 1 / sqrt(D) */
 
@@ -194,8 +199,10 @@ weft_status weft__block_bwd(weft__pass *p, int layer, weft__acts *a);
 
 void weft__embed_fwd(weft__pass *p, void *x);
 void weft__embed_bwd(weft__pass *p, const void *dx);
-/* LOCAL: refuses ids outside the vocabulary and, with learned positions, positions outside their table. */
-weft_status weft__tokens_check(const weft_model *m, const int32_t *token, const int64_t *pos, int64_t rows);
+/* Refuses ids outside the vocabulary. */
+weft_status weft__tokens_check(const weft_model *m, const int32_t *token, int64_t rows);
+/* Refuses positions outside the table of learned positions, if there is one. */
+weft_status weft__positions_check(const weft_model *m, const weft_shard *shard);
 
 /* Head and loss by chunks of rows. With backward, n_out is overwritten by its gradient. */
 weft_status weft__loss(weft__pass *p, const int32_t *target, bool backward, double grad_scale, double *nll_sum);

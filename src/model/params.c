@@ -157,6 +157,7 @@ static void fill_normal(const weft_model *m, const weft_spec *s, int t, uint64_t
     uint32_t w2 = weft_philox_word2((uint32_t)t & 0xffffu, (uint32_t)t >> 16);
     uint32_t w3 = weft_philox_word3(0, 0, WEFT_SITE_INIT);
     void *x = weft__weight(m, s->offset);
+#pragma omp parallel for num_threads(m->ctx->threads) schedule(static)
     for (int64_t i = 0; i < s->count; i += 4) {
         uint64_t block = (uint64_t)i / 4;
         weft_philox_out r = weft_philox(seed, (uint32_t)block, (uint32_t)(block >> 32), w2, w3);

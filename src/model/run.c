@@ -40,8 +40,9 @@ static weft_status prepare(weft_model *m, const weft_micro *u, weft__pass *p)
         .m = m, .rows = u->shard->rows[rank], .slot = u->slot, .token = u->token, .pos = m->pos, .cos = m->cos,
         .sin = m->sin, .scratch = &m->scratch, .attend = weft__attend_ranks,
     };
+    WEFT_TRY(weft__positions_check(m, u->shard));
+    WEFT_TRY(weft__tokens_check(m, u->token, p->rows));
     weft_shard_tokens(u->shard, rank, m->index, m->pos);
-    WEFT_TRY(weft__tokens_check(m, u->token, m->pos, p->rows));
     for (int i = 0; i < m->plans; i++) WEFT_TRY(weft_cp_bind(m->plan[i], u->slot, u->shard, u->shard));
     rotation_tables(m, p->rows);
     return WEFT_OK;

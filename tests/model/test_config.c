@@ -288,6 +288,24 @@ static void writing_and_reading_back_is_the_identity(void **state)
     unlink(path);
 }
 
+/* G34: what is not understood is named, so that the caller can warn. */
+static void unknown_keys_are_named(void **state)
+{
+    (void)state;
+    char path[96];
+    weft_text text = {0};
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"model_type\":\"llama\",\"use_cache\":true,\"residual_multiplier\":2,\"embedding_multiplier\":12}", f);
+    fclose(f);
+    assert_ok(weft_model_config_unknown(path, &text));
+    assert_string_equal(text.data, "residual_multiplier, embedding_multiplier");
+    weft_text_free(&text);
+    unlink(path);
+    assert_refused(weft_model_config_unknown(path, &text), "config.json");
+}
+
 static void golden_configs_are_read(void **state)
 {
     (void)state;
@@ -298,6 +316,9 @@ static void golden_configs_are_read(void **state)
         weft_model_config c;
         snprintf(path, sizeof path, "%s/models/%s/config.json", getenv("WEFT_GOLDEN"), names[i]);
         assert_ok(weft_model_config_read(&c, path));
+        weft_text text = {0};
+        assert_ok(weft_model_config_unknown(path, &text));
+        if (text.len) fail_msg("%s: unknown keys %s", path, text.data);
     }
 }
 
@@ -315,6 +336,7 @@ int main(void)
         cmocka_unit_test(windows_of_qwen),
         cmocka_unit_test(layer_types_that_a_first_windowed_layer_expresses),
         cmocka_unit_test(writing_and_reading_back_is_the_identity),
+        cmocka_unit_test(unknown_keys_are_named),
         cmocka_unit_test(golden_configs_are_read),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
