@@ -26,12 +26,13 @@ bool weft_dtype_from_safetensors(const char *s, weft_dtype *out)
 
 float weft_f16_to_f32(weft_f16 h)
 {
-    int sign = h >> 15, exponent = (h >> 10) & 31, fraction = h & 1023;
-    float v;
-    if (exponent == 31) v = fraction ? NAN : INFINITY;
-    else if (exponent == 0) v = ldexpf((float)fraction, -24);
-    else v = ldexpf((float)(fraction + 1024), exponent - 25);
-    return sign ? -v : v;
+    uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = (h >> 10) & 31, fraction = h & 1023;
+    union { float f; uint32_t u; } x = {0};
+    if (exponent == 31) x.u = 0x7f800000u | fraction << 13;
+    else if (exponent) x.u = (exponent + 112) << 23 | fraction << 13; /* the biases differ by 127 - 15 */
+    else x.f = (float)fraction * 0x1p-24f;
+    x.u |= sign;
+    return x.f;
 }
 
 /* Rounds |f| to a small float with `mantissa` bits and smallest normal exponent `emin`, ties to even; the

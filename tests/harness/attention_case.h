@@ -40,8 +40,9 @@ void case_documents(attention_case *c, const int64_t *lengths, int n);
  * a ring does. */
 void case_ring(attention_case *c, int64_t tokens, int parts, bool striped);
 
-/* Random operands (normal; q times `q_size`), rounded to the precision's C; then the answer. */
-void case_fill(attention_case *c, weft_prec prec, uint64_t seed, double q_size, bool sinks, bool alibi);
+/* Random operands (normal; q times `q_size`), then the answer. They are exact in fp32, or, with bits16, in both
+ * bf16 and fp16. */
+void case_fill(attention_case *c, bool bits16, uint64_t seed, double q_size, bool sinks, bool alibi);
 /* The answer for the operands that are there. */
 void case_answer(attention_case *c);
 /* Frees operands and answer; the shape stays and can be filled again. */

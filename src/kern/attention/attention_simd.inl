@@ -1,0 +1,184 @@
+/* attention_simd.inl — the fast attention kernels, from one source for every instruction set: included by
+ * attention.avx2.c and attention.avx512.c after their SIMD vocabulary. fp32, bf16 and fp16 operands; all
+ * arithmetic and state in fp32. */
+#include "kern/attention/attention_impl.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "kern/attention/simd_gemm.inl"
+#include "kern/attention/simd_pack.inl"
+#include "kern/attention/simd_tasks.inl"
+#include "kern/attention/simd_forward.inl"
+#include "kern/attention/simd_backward.inl"
+
+/* Work memory: the task list, a slot per thread, then each thread's buffers. */
+enum { WORK_HEAD = 128 };
+_Static_assert(sizeof(tasks) <= WORK_HEAD && sizeof(slot) == 64, "work memory layout");
+
+static size_t thread_floats(const weft_attn_desc *d)
+{
+    size_t f = forward_floats(d), b = backward_floats(d);
+    return ((f > b ? f : b) + 15) / 16 * 16;
+}
+
+static size_t work_bytes(const weft_attn_desc *d, int threads)
+{
+    return WORK_HEAD + (size_t)threads * (sizeof(slot) + thread_floats(d) * sizeof(float));
+}
+
+static tasks *work_tasks(const weft_attn_run *run)
+{
+    tasks *q = run->work;
+    tasks_init(q, (slot *)(void *)((char *)run->work + WORK_HEAD), run->threads);
+    return q;
+}
+
+static float *work_floats(const weft_attn_run *run, const weft_attn_desc *d, int me)
+{
+    char *first = (char *)run->work + WORK_HEAD + (size_t)run->threads * sizeof(slot);
+    return (float *)(void *)first + (size_t)me * thread_floats(d);
+}
+
+static void start(const weft_attn_desc *d, void *acc, void *m, void *l, int64_t rows)
+{
+    memset(acc, 0, (size_t)(rows * d->H * d->Dv) * sizeof(float));
+    memset(l, 0, (size_t)(rows * d->H) * sizeof(float));
+    for (int64_t i = 0; i < rows * d->H; i++) ((float *)m)[i] = -INFINITY;
+}
+
+static void forward(weft_prec c, const weft_attn_desc *d, const weft_attn_fwd_io *io, const weft_attn_pair *pairs,
+                    int64_t n, const weft_attn_run *run)
+{
+    tasks *q = work_tasks(run);
+#pragma omp parallel num_threads(run->threads)
+    {
+        simd_mode mode = simd_enter();
+        int me = weft_attn_thread();
+        fwd_buffers b;
+        task t;
+        forward_carve(&b, d, work_floats(run, d, me));
+        while (take(q, &t, d, pairs, n, forward_tasks, run, me)) forward_task(&b, d, io, &t, c, run, me);
+        simd_leave(mode);
+    }
+}
+
+static void backward(weft_prec c, const weft_attn_desc *d, const weft_attn_bwd_io *io, const weft_attn_pair *pairs,
+                     int64_t n, const weft_attn_run *run)
+{
+    tasks *q = work_tasks(run);
+#pragma omp parallel num_threads(run->threads)
+    {
+        simd_mode mode = simd_enter();
+        int me = weft_attn_thread();
+        bwd_buffers b;
+        task t;
+        backward_carve(&b, d, work_floats(run, d, me));
+        while (take(q, &t, d, pairs, n, backward_tasks, run, me))
+            backward_task(&b, d, io, &t, &q->slots[me], c, run, me);
+        simd_leave(mode);
+    }
+}
+
+/* m, l with the sink; returns what the accumulator is multiplied by. Double: one rounding per result. */
+static float close_row(float *m, float *l, float *lse, const float *sink)
+{
+    double top = *m, sum = *l, shrink = 1;
+    if (sink && *sink != -INFINITY) {
+        if (!(top >= (double)*sink)) top = (double)*sink;
+        shrink = exp((double)*m - top);
+        sum = sum * shrink + exp((double)*sink - top);
+    }
+    *m = (float)top;
+    *l = (float)sum;
+    if (lse) *lse = sum == 0 ? -INFINITY : (float)(top + log(sum));
+    return sum == 0 ? 0 : (float)(shrink / sum);
+}
+
+static void finish(weft_prec c, const weft_attn_desc *d, void *o, int64_t o_ld, void *lse, const void *acc, void *m,
+                   void *l, const void *sinks, int64_t rows, int threads)
+{
+    (void)threads; /* named in the pragma only */
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++)
+        for (int h = 0; h < d->H; h++) {
+            int64_t at = i * d->H + h;
+            float f = close_row((float *)m + at, (float *)l + at, lse ? (float *)lse + at : NULL,
+                                sinks ? (const float *)sinks + h : NULL);
+            row_out(o, i * o_ld + (int64_t)h * d->Dv, c, (const float *)acc + at * d->Dv, d->Dv, vset(f));
+        }
+}
+
+static float row_dot(const float *a, const float *b, int n)
+{
+    V sum = vzero();
+    for (int x = 0; x < n; x += VLEN) sum = vfma(vload(a + x), vload(b + x), sum);
+    return vsum(sum);
+}
+
+static void delta(weft_prec c, const weft_attn_desc *d, void *out, void *dsinks, const void *sinks, const void *dout,
+                  int64_t dout_ld, const void *o, int64_t o_ld, const void *m, const void *l, int64_t rows, int threads)
+{
+    (void)threads;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++)
+        for (int h = 0; h < d->H; h++) {
+            float a[WEFT_ATTN_MAX_D], b[WEFT_ATTN_MAX_D];
+            row_in(a, dout, i * dout_ld + (int64_t)h * d->Dv, c, d->Dv);
+            row_in(b, o, i * o_ld + (int64_t)h * d->Dv, c, d->Dv);
+            ((float *)out)[i * d->H + h] = row_dot(a, b, padded(d->Dv));
+        }
+    if (!sinks || !dsinks) return;
+    /* a head's sum belongs to one thread: one order */
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (int h = 0; h < d->H; h++) {
+        double sum = 0;
+        for (int64_t at = h; at < rows * d->H; at += d->H) {
+            double li = (double)((const float *)l)[at];
+            if (li != 0)
+                sum -= exp((double)((const float *)sinks)[h] - (double)((const float *)m)[at]) / li *
+                       (double)((float *)out)[at];
+        }
+        ((float *)dsinks)[h] += (float)sum;
+    }
+}
+
+/* The table's functions of one precision. */
+#define PRECISION(P, p) \
+    static void forward_##p(const weft_attn_desc *d, const weft_attn_fwd_io *io, const weft_attn_pair *pairs, \
+                            int64_t n, const weft_attn_run *run) \
+    { \
+        forward(P, d, io, pairs, n, run); \
+    } \
+    static void finish_##p(const weft_attn_desc *d, void *o, int64_t o_ld, void *lse, const void *acc, void *m, \
+                           void *l, const void *sinks, int64_t rows, int threads) \
+    { \
+        finish(P, d, o, o_ld, lse, acc, m, l, sinks, rows, threads); \
+    } \
+    static void delta_##p(const weft_attn_desc *d, void *out, void *dsinks, const void *sinks, const void *dout, \
+                          int64_t dout_ld, const void *o, int64_t o_ld, const void *m, const void *l, int64_t rows, \
+                          int threads) \
+    { \
+        delta(P, d, out, dsinks, sinks, dout, dout_ld, o, o_ld, m, l, rows, threads); \
+    } \
+    static void backward_##p(const weft_attn_desc *d, const weft_attn_bwd_io *io, const weft_attn_pair *pairs, \
+                             int64_t n, const weft_attn_run *run) \
+    { \
+        backward(P, d, io, pairs, n, run); \
+    } \
+    static const weft_attn_ops ops_##p = {SIMD_ISA " 64x120", start,   forward_##p, finish_##p, \
+                                          delta_##p,          backward_##p, work_bytes};
+PRECISION(WEFT_PREC_F32, f32)
+PRECISION(WEFT_PREC_BF16, bf16)
+PRECISION(WEFT_PREC_F16, f16)
+#undef PRECISION
+_Static_assert(LANES == 64 && KEYS == 120, "the table's name states the tile");
+
+void SIMD_NAME(weft_attn_fill)(weft_attn_ops *ops, weft_prec prec)
+{
+    if (prec == WEFT_PREC_F32) *ops = ops_f32;
+    if (prec == WEFT_PREC_BF16) *ops = ops_bf16;
+    if (prec == WEFT_PREC_F16) *ops = ops_f16;
+}

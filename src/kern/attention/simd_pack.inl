@@ -1,0 +1,177 @@
+/* simd_pack.inl — rows of fp32, bf16 or fp16 to rows of fp32 and back; transposes; tiles of query lanes. */
+
+/* LANES query rows make one tile; with KEYS keys they make one block of scores, S^T[KEYS x LANES]. */
+enum { LANES = 64, KEYS = 120 };
+
+static inline int vectors(int n) { return (n + VLEN - 1) / VLEN; }
+static inline int padded(int n) { return vectors(n) * VLEN; }
+
+/* n elements at src[at] to padded(n) floats; the padding is 0. */
+static inline void row_in(float *dst, const void *src, int64_t at, weft_prec c, int n)
+{
+    int x = 0;
+#define LOOP(T, load) \
+    for (const T *s = (const T *)src + at; x < n; x += VLEN) vstore(dst + x, x + VLEN <= n ? load(s + x) : load##n(s + x, n - x))
+    if (c == WEFT_PREC_F32) LOOP(float, vload);
+    else if (c == WEFT_PREC_BF16) LOOP(weft_bf16, vload_bf16);
+    else LOOP(weft_f16, vload_f16);
+#undef LOOP
+}
+
+/* dst[at .. at + n) = f * src, rounded. */
+static inline void row_out(void *dst, int64_t at, weft_prec c, const float *src, int n, V f)
+{
+    int x = 0;
+#define LOOP(T, store) \
+    for (T *d = (T *)dst + at; x < n; x += VLEN) { \
+        if (x + VLEN <= n) store(d + x, vmul(f, vload(src + x))); \
+        else store##n(d + x, vmul(f, vloadn(src + x, n - x)), n - x); \
+    }
+    if (c == WEFT_PREC_F32) LOOP(float, vstore)
+    else if (c == WEFT_PREC_BF16) LOOP(weft_bf16, vstore_bf16)
+    else LOOP(weft_f16, vstore_f16)
+#undef LOOP
+}
+
+/* dst[x] += src[x], x < n */
+static inline void row_add(float *dst, const float *src, int n)
+{
+    int x = 0;
+    for (; x + VLEN <= n; x += VLEN) vstore(dst + x, vadd(vload(dst + x), vload(src + x)));
+    if (x < n) vstoren(dst + x, vadd(vloadn(dst + x, n - x), vloadn(src + x, n - x)), n - x);
+}
+
+/* dst[c][r] = src[r][c] for c < cols and r < padded(rows); rows past `rows` count as 0. src's rows are readable
+ * up to padded(cols). */
+static void transpose(float *dst, int64_t ldd, const float *src, int64_t lds, int rows, int cols)
+{
+    for (int r = 0; r < rows; r += VLEN)
+        for (int c = 0; c < cols; c += VLEN) {
+            V t[VLEN];
+            int nr = rows - r < VLEN ? rows - r : VLEN, nc = cols - c < VLEN ? cols - c : VLEN;
+            if (nr == VLEN) {
+#pragma GCC unroll 16
+                for (int i = 0; i < VLEN; i++) t[i] = vload(src + (r + i) * lds + c);
+            } else {
+                for (int i = 0; i < VLEN; i++) t[i] = i < nr ? vload(src + (r + i) * lds + c) : vzero();
+            }
+            vtranspose(t);
+            if (nc == VLEN) {
+#pragma GCC unroll 16
+                for (int i = 0; i < VLEN; i++) vstore(dst + (c + i) * ldd + r, t[i]);
+            } else {
+                for (int i = 0; i < nc; i++) vstore(dst + (c + i) * ldd + r, t[i]);
+            }
+        }
+}
+
+/* ---- a tile of query rows ------------------------------------------------------------------------- */
+
+/* The query rows of all heads of one key/value head, numbered position by position: lane f of a pair is row
+ * f / heads, head f % heads. So a tile is full whatever the group size, its positions ascend with the lane,
+ * and one packed tile of K,V serves all heads of its group. */
+typedef struct lanes {
+    int n, nv;             /* lanes in use, vectors that hold them */
+    int64_t q0, q1;        /* first and last position */
+    int64_t lo, hi;        /* keys that any lane sees: [lo, hi) of the pair */
+    int64_t row[LANES];    /* row in the arrays */
+    int64_t i[LANES];      /* row in the pair */
+    int head[LANES];
+} lanes;
+
+typedef struct group { /* one key/value head and its query heads */
+    int g, h0, heads;
+} group;
+
+static group group_of(const weft_attn_desc *d, int g)
+{
+    int h0, h1;
+    weft_attn_heads_of(d, g, &h0, &h1);
+    return (group){g, h0, h1 - h0};
+}
+
+static inline int64_t tiles_of(const weft_attn_pair *p, const group *gr) { return weft_ceil_div(p->nq * gr->heads, LANES); }
+
+static void lanes_set(lanes *t, const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int64_t tile)
+{
+    int64_t first = tile * LANES, i = first / gr->heads, unused;
+    int h = (int)(first % gr->heads);
+    t->n = (int)weft_min_i64(LANES, p->nq * gr->heads - first);
+    t->nv = vectors(t->n);
+    for (int x = 0; x < t->n; x++) {
+        t->row[x] = p->q_row + i;
+        t->i[x] = i;
+        t->head[x] = gr->h0 + h;
+        if (++h == gr->heads) h = 0, i++;
+    }
+    t->q0 = weft_attn_qpos(p, t->i[0]);
+    t->q1 = weft_attn_qpos(p, t->i[t->n - 1]);
+    weft_attn_key_range(&d->mask, p, t->q0, &t->lo, &unused);
+    weft_attn_key_range(&d->mask, p, t->q1, &unused, &t->hi);
+}
+
+/* Rows of the lanes, `n` elements per head, to dst[LANES x padded(n)]. */
+static void lanes_in(float *dst, const lanes *t, const void *src, int64_t ld, weft_prec c, int n)
+{
+    for (int x = 0; x < t->n; x++) row_in(dst + x * padded(n), src, t->row[x] * ld + (int64_t)t->head[x] * n, c, n);
+}
+
+/* What the lanes of a tile need beyond the product of q and k, for the keys [j0, j1) of a pair. */
+typedef struct rules {
+    bool masked, alibi;
+    float scale, cap, inv_cap;      /* cap 0: none */
+    float step;                     /* of key positions */
+    int32_t lo[LANES], hi[LANES];   /* visible keys of a lane, counted from j0 (masked only) */
+    float slope[LANES], ahead[LANES]; /* query position - position of key j0 (alibi only) */
+} rules;
+
+static void rules_lanes(rules *r, const weft_attn_desc *d, const weft_attn_pair *p, const lanes *t, int64_t j0, int64_t j1)
+{
+    int64_t lo = 0, hi = 0, last = -1;
+    for (int x = 0; x < t->nv * VLEN; x++) {
+        bool real = x < t->n;
+        if (r->masked && real && t->i[x] != last) {
+            last = t->i[x];
+            weft_attn_key_range(&d->mask, p, weft_attn_qpos(p, last), &lo, &hi);
+        }
+        r->lo[x] = real ? (int32_t)(weft_max_i64(j0, weft_min_i64(j1, lo)) - j0) : 0;
+        r->hi[x] = real ? (int32_t)(weft_max_i64(j0, weft_min_i64(j1, hi)) - j0) : 0;
+        r->slope[x] = real && r->alibi ? ((const float *)d->alibi)[t->head[x]] : 0;
+        r->ahead[x] = real ? (float)(weft_attn_qpos(p, t->i[x]) - weft_attn_kpos(p, j0)) : 0;
+    }
+}
+
+/* Keys [j0, j1) (not empty, all inside the tile's range) against tile t. */
+static void rules_set(rules *r, const weft_attn_desc *d, const weft_attn_pair *p, const lanes *t, int64_t j0, int64_t j1)
+{
+    weft_tile kind = weft_classify(&d->mask, t->q0, t->q1, weft_attn_kpos(p, j0), weft_attn_kpos(p, j1 - 1));
+    r->masked = kind != WEFT_TILE_FULL;
+    r->alibi = d->alibi != NULL;
+    r->scale = (float)d->scale;
+    r->cap = (float)d->softcap;
+    r->inv_cap = d->softcap > 0 ? (float)(1 / d->softcap) : 0;
+    r->step = (float)p->k_step;
+    if (r->masked || r->alibi) rules_lanes(r, d, p, t, j0, j1);
+}
+
+static inline bool rules_plain(const rules *r) { return !r->masked && !r->alibi && !(r->cap > 0); }
+
+/* Score of key j (counted from j0) and vector v of lanes from the product s; *tanh_out for softcap's gradient. */
+static inline V rules_score(const rules *r, V s, int j, int v, V *tanh_out)
+{
+    V y = vmul(s, vset(r->scale));
+    *tanh_out = vzero();
+    if (r->cap > 0) {
+        *tanh_out = vtanh(vmul(y, vset(r->inv_cap)));
+        y = vmul(vset(r->cap), *tanh_out);
+    }
+    if (r->alibi) {
+        V distance = vabs(vsub(vload(r->ahead + v * VLEN), vset((float)j * r->step)));
+        y = vfnma(vload(r->slope + v * VLEN), distance, y);
+    }
+    return y;
+}
+static inline VM rules_visible(const rules *r, int j, int v)
+{
+    return vi_within(vi_load(r->lo + v * VLEN), vi_load(r->hi + v * VLEN), j);
+}

@@ -1,0 +1,89 @@
+/* simd_tasks.inl — who computes what: tasks (pair, key/value head, tile) are handed out in one ascending order.
+ * Finding the next task costs O(1), so ten thousand short documents are no burden. */
+
+typedef struct slot { /* what a thread is working on; one cache line */
+    _Atomic int64_t task; /* number of its task, -1 for none */
+    _Atomic int64_t done; /* that task has added to all query tiles below this one */
+    char pad[48];
+} slot;
+
+typedef struct tasks {
+    atomic_flag lock;
+    int threads;
+    int64_t next;            /* number of the next task */
+    int64_t pair, tile;      /* where the search for it goes on */
+    int g;
+    slot *slots;
+} tasks;
+
+typedef struct task {
+    const weft_attn_pair *p;
+    group gr;
+    int64_t id, tile, tiles; /* number; tile of the pair and head, and how many these have */
+    const slot *before;      /* the thread at the previous tile of the same pair and head, when still at it */
+} task;
+
+/* Tiles of a pair for one head: the two directions cut differently. */
+typedef int64_t (*tiles_fn)(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads);
+
+static void tasks_init(tasks *q, slot *slots, int threads)
+{
+    atomic_flag_clear(&q->lock);
+    q->threads = threads;
+    q->next = q->pair = q->tile = q->g = 0;
+    q->slots = slots;
+    for (int i = 0; i < threads; i++) {
+        atomic_init(&slots[i].task, -1);
+        atomic_init(&slots[i].done, 0);
+    }
+}
+
+/* Lets the other side run when there are more threads than cores; the calling thread keeps messages moving. */
+static inline void pause_turn(int turn, const weft_attn_run *run, int me)
+{
+    if (turn < 64) {
+        _mm_pause();
+        return;
+    }
+    if (me == 0 && run->poll) run->poll(run->poll_ud);
+    sched_yield();
+}
+
+static bool find_next(tasks *q, task *t, const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n, tiles_fn tiles)
+{
+    for (; q->pair < n; q->pair++, q->g = 0)
+        for (; q->g < d->Hkv; q->g++, q->tile = 0) {
+            t->p = &pairs[q->pair];
+            t->gr = group_of(d, q->g);
+            t->tiles = tiles(d, t->p, &t->gr, q->threads);
+            if (q->tile >= t->tiles) continue;
+            t->tile = q->tile++;
+            t->id = q->next++;
+            return true;
+        }
+    return false;
+}
+
+static bool take(tasks *q, task *t, const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n, tiles_fn tiles,
+                 const weft_attn_run *run, int me)
+{
+    for (int turn = 0; atomic_flag_test_and_set_explicit(&q->lock, memory_order_acquire); turn++)
+        pause_turn(turn, run, me);
+    bool found = find_next(q, t, d, pairs, n, tiles);
+    atomic_store_explicit(&q->slots[me].done, 0, memory_order_release);
+    atomic_store_explicit(&q->slots[me].task, found ? t->id : -1, memory_order_release);
+    t->before = NULL;
+    for (int i = 0; found && t->tile > 0 && i < q->threads; i++)
+        if (atomic_load_explicit(&q->slots[i].task, memory_order_acquire) == t->id - 1) t->before = &q->slots[i];
+    atomic_flag_clear_explicit(&q->lock, memory_order_release);
+    return found;
+}
+
+/* Until the task before t is done with query tile `tile` (a thread that has gone on to another task is). */
+static void wait_before(const task *t, int64_t tile, const weft_attn_run *run, int me)
+{
+    if (!t->before) return;
+    for (int turn = 0; atomic_load_explicit(&t->before->task, memory_order_acquire) == t->id - 1 &&
+                       atomic_load_explicit(&t->before->done, memory_order_acquire) <= tile; turn++)
+        pause_turn(turn, run, me);
+}
