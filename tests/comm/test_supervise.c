@@ -1,0 +1,439 @@
+/* labels: small */
+/* timeout: 90 */
+/* Ranks as processes under the supervisor: this program starts copies of itself, which play a scenario named
+ * by their first argument. Every rank holds the write end of a pipe; that the pipe ends is the proof that no
+ * process stayed behind. Includes field report G17. */
+#include "harness/test.h"
+#include "comm/comm.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now(void) { return weft_now(&weft_clock_real); }
+
+static void nap(double seconds)
+{
+    struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) {}
+}
+
+/* ---- the ranks ------------------------------------------------------------------------------------------ */
+
+typedef struct rank_env { weft_world *w; weft_comm *all; weft_local *map; int rank, size, pipe; } rank_env;
+
+static weft_status require(bool ok, const char *what)
+{
+    return ok ? WEFT_OK : weft_fail(WEFT_ERR_INTERNAL, "the test expects: %s", what);
+}
+
+static weft_status steps(rank_env *e, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int64_t x = e->rank;
+        weft_place(e->w, "test.steps", 1, i);
+        WEFT_TRY(weft_all_reduce(e->all, &x, 1, WEFT_I64, WEFT_SUM));
+        WEFT_TRY(require(x == (int64_t)e->size * (e->size - 1) / 2, "the sum of ranks"));
+        WEFT_TRY(weft_barrier(e->all));
+    }
+    return WEFT_OK;
+}
+
+static weft_status play_normal(rank_env *e)
+{
+    if (e->size == 1) return steps(e, 50);
+    char *a = malloc(3 << 20), *b = malloc(3 << 20);
+    weft_req r[2];
+    memset(a, e->rank + 1, 3 << 20);
+    int next = (e->rank + 1) % e->size, prev = (e->rank + e->size - 1) % e->size;
+    WEFT_TRY(weft_isend(e->all, a, 3 << 20, next, 0, WEFT_MEM_HOST, NULL, &r[0]));
+    WEFT_TRY(weft_irecv(e->all, b, 3 << 20, prev, 0, WEFT_MEM_HOST, NULL, &r[1]));
+    WEFT_TRY(weft_wait_all(r, 2));
+    for (int i = 0; i < 3 << 20; i++) WEFT_TRY(require(b[i] == prev + 1, "the neighbour's bytes"));
+    free(a);
+    free(b);
+    return steps(e, 50);
+}
+
+static weft_status play_fault(rank_env *e) /* the fault comes from WEFT_FAULT */
+{
+    WEFT_TRY(weft_fault_parse(&weft_world_ctx(e->w)->fault, getenv("WEFT_FAULT")));
+    weft_world_set_timeout(e->w, 1.0);
+    return steps(e, 1000);
+}
+
+static weft_status play_exit7(rank_env *e)
+{
+    WEFT_TRY(steps(e, 3));
+    if (e->rank == 1) _exit(7);
+    return steps(e, 1000);
+}
+
+static weft_status play_exit0(rank_env *e)
+{
+    WEFT_TRY(steps(e, 3));
+    if (e->rank == 1) _exit(0);
+    return steps(e, 1000);
+}
+
+static weft_status play_stopped(rank_env *e)
+{
+    weft_world_set_timeout(e->w, 0.7);
+    WEFT_TRY(steps(e, 3));
+    weft_place(e->w, "model.block.forward", 2, 3);
+    if (e->rank == 2) raise(SIGSTOP);
+    weft_place(e->w, "cp.ring.forward", 2, 3);
+    return weft_barrier(e->all);
+}
+
+/* G17 (a): a rank cannot open its data file. */
+static weft_status play_nofile(rank_env *e)
+{
+    WEFT_TRY(steps(e, 1));
+    FILE *f = e->rank == 1 ? fopen("/no/such/data.bin", "rb") : stdin;
+    if (!f) return weft_fail(WEFT_ERR_IO, "/no/such/data.bin: %s", strerror(errno));
+    return steps(e, 1000);
+}
+
+/* G17 (b): a rank meets a NaN at step 2. */
+static weft_status play_nan(rank_env *e)
+{
+    for (int step = 0; step < 1000; step++) {
+        WEFT_TRY(steps(e, 1));
+        float x[3] = {0, 1, e->rank == 2 && step == 2 ? NAN : 2};
+        int64_t bad = weft_guard_f32(x, 3, 1e30f);
+        if (bad >= 0) return weft_fail(WEFT_ERR_NUMERIC, "step %d: gradient[%lld] is not finite", step, (long long)bad);
+    }
+    return WEFT_OK;
+}
+
+static weft_status play_hold(rank_env *e) /* until it is killed */
+{
+    WEFT_TRY(steps(e, 1));
+    if (write(e->pipe, "r", 1) != 1) return weft_fail(WEFT_ERR_IO, "pipe");
+    for (;;) nap(10);
+}
+
+static weft_status play_usr1(rank_env *e)
+{
+    sigset_t set;
+    int sig;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    WEFT_TRY(steps(e, 1));
+    if (write(e->pipe, "r", 1) != 1) return weft_fail(WEFT_ERR_IO, "pipe");
+    sigwait(&set, &sig);
+    if (write(e->pipe, "u", 1) != 1) return weft_fail(WEFT_ERR_IO, "pipe");
+    return steps(e, 2);
+}
+
+static weft_status play_cores(rank_env *e)
+{
+    cpu_set_t set;
+    sched_getaffinity(0, sizeof set, &set);
+    WEFT_TRY(require(weft_local_ranks(e->map) == e->size && weft_local_threads(e->map) == 1, "one thread for each of the ranks"));
+    WEFT_TRY(require(strcmp(getenv("OMP_NUM_THREADS"), "1") == 0, "OMP_NUM_THREADS=1"));
+    int64_t first = -1;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE && first < 0; cpu++)
+        if (CPU_ISSET(cpu, &set)) first = (int64_t)cpu;
+    int64_t low = first, high = first;
+    WEFT_TRY(weft_all_reduce(e->all, &low, 1, WEFT_I64, WEFT_MIN));
+    WEFT_TRY(weft_all_reduce(e->all, &high, 1, WEFT_I64, WEFT_MAX));
+    return require((low != high) == (atoi(getenv("TEST_PINNED")) == 1), "different first cores exactly when pinned");
+}
+
+static weft_status play_verdict(rank_env *e) { return steps(e, 2); } /* then exits with code 1, all in order */
+
+static const struct { const char *name; weft_status (*play)(rank_env *); } scenarios[] = {
+    {"normal", play_normal}, {"fault", play_fault}, {"exit7", play_exit7},   {"exit0", play_exit0},
+    {"stopped", play_stopped}, {"nofile", play_nofile}, {"nan", play_nan},   {"hold", play_hold},
+    {"usr1", play_usr1},     {"cores", play_cores}, {"verdict", play_verdict},
+};
+
+static int rank_main(weft_local *map, int rank, char **argv)
+{
+    if (strcmp(argv[1], "refuse") == 0) return 2; /* bad arguments: before there is a world */
+    if (strcmp(argv[1], "absent") == 0 && rank == 1) return 0;
+    weft_ctx ctx;
+    rank_env e = {.map = map, .rank = rank, .pipe = atoi(argv[2]), .size = weft_local_ranks(map)};
+    weft_ctx_init(&ctx);
+    weft_status st = weft_world_local(&e.w, &ctx, map, rank);
+    if (st != WEFT_OK) return weft_exit_code(st);
+    int ranks[64];
+    for (int i = 0; i < e.size; i++) ranks[i] = i;
+    weft_world_set_timeout(e.w, 20);
+    st = weft_comm_create(&e.all, e.w, ranks, e.size, "all");
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
+        if (st == WEFT_OK && strcmp(argv[1], scenarios[i].name) == 0) st = scenarios[i].play(&e);
+    if (st < 0) weft_world_abort(e.w, st, weft_last_error());
+    weft_world_close(e.w);
+    weft_local_destroy(map);
+    if (strcmp(argv[1], "verdict") == 0) {
+        if (rank == 0) nap(0.5); /* longer than the grace */
+        if (write(e.pipe, "v", 1) != 1) return 3;
+        return 1;
+    }
+    return weft_exit_code(st);
+}
+
+/* ---- running a scenario ------------------------------------------------------------------------------------- */
+
+typedef struct result { weft_status status; int exit_code; double seconds; char message[512], said[64]; } result;
+
+/* Reads what the ranks wrote until all of them have gone, for at most `limit` seconds; false: some live on. */
+static bool read_to_end(int fd, char *said, size_t n, double limit)
+{
+    double end = now() + limit;
+    size_t k = strlen(said);
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        double left = end - now();
+        if (left <= 0 || poll(&p, 1, (int)(left * 1e3) + 1) <= 0) return false;
+        char c;
+        ssize_t got = read(fd, &c, 1);
+        if (got == 0) return true;
+        if (got == 1 && k + 1 < n) said[k++] = c, said[k] = 0;
+    }
+}
+
+static void say_wait(int fd, char what, int times)
+{
+    for (char c; times > 0;) {
+        assert_int_equal(read(fd, &c, 1), 1);
+        if (c == what) times--;
+    }
+}
+
+static weft_status supervise(const char *scenario, int ranks, int pipe_fd, int *exit_code)
+{
+    char fd_text[16];
+    snprintf(fd_text, sizeof fd_text, "%d", pipe_fd);
+    char *argv[] = {"test_comm.supervise", (char *)(uintptr_t)scenario, fd_text, NULL};
+    return weft_local_supervise(&(weft_spawn){.ranks = ranks, .argv = argv, .grace_seconds = 0.3}, exit_code);
+}
+
+static result run(const char *scenario, int ranks)
+{
+    result x = {0};
+    int p[2];
+    assert_int_equal(pipe(p), 0);
+    double begin = now();
+    x.status = supervise(scenario, ranks, p[1], &x.exit_code);
+    x.seconds = now() - begin;
+    snprintf(x.message, sizeof x.message, "%s", x.status < 0 ? weft_last_error() : "");
+    close(p[1]);
+    if (!read_to_end(p[0], x.said, sizeof x.said, 2)) fail_msg("%s: a process stayed behind", scenario);
+    close(p[0]);
+    return x;
+}
+
+#define assert_has(text, part) \
+    do { \
+        if (!strstr((text), (part))) fail_msg("\"%s\" lacks \"%s\"", (text), (part)); \
+    } while (0)
+
+/* ---- tests ---------------------------------------------------------------------------------------------------- */
+
+static void ranks_run_and_end(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 9}; /* 9: more than the cores of most test machines */
+    for (int i = 0; i < 4; i++) {
+        result x = run("normal", sizes[i]);
+        if (x.status != WEFT_OK) fail_msg("%d ranks: %s", sizes[i], x.message);
+        assert_int_equal(x.exit_code, 0);
+        assert_at_most(x.seconds, 10);
+    }
+}
+
+static result run_fault(const char *spec, int ranks)
+{
+    setenv("WEFT_FAULT", spec, 1);
+    result x = run("fault", ranks);
+    unsetenv("WEFT_FAULT");
+    return x;
+}
+
+static void a_killed_rank_is_named(void **state)
+{
+    (void)state;
+    result x = run_fault("kill:rank=2:site=comm.wait:hit=40", 4);
+    assert_int_equal(x.exit_code, 3);
+    assert_has(x.message, "rank 2 was killed by signal 9 (Killed) while in test.steps, layer 1, step ");
+    assert_at_most(x.seconds, 5);
+}
+
+static void a_rank_that_leaves_is_named(void **state)
+{
+    (void)state;
+    result x = run("exit7", 3);
+    assert_int_equal(x.exit_code, 3);
+    assert_has(x.message, "rank 1 exited with code 7 while in test.steps, layer 1, step 2");
+    x = run("exit0", 3);
+    assert_int_equal(x.exit_code, 3);
+    assert_has(x.message, "rank 1 exited with code 0 while in test.steps, layer 1, step 2, without closing its world");
+    x = run("absent", 3);
+    assert_int_equal(x.exit_code, 3);
+    assert_has(x.message, "rank 1 ended before it joined");
+    assert_at_most(x.seconds, 5);
+    x = run_fault("fail:rank=0:site=comm.send:hit=9", 3);
+    assert_int_equal(x.exit_code, 3);
+    assert_has(x.message, "rank 0");
+    x = run_fault("exit:rank=0:site=comm.recv:hit=9", 3);
+    assert_int_equal(x.exit_code, 3);
+    assert_has(x.message, "rank 0 exited with code 5");
+}
+
+static void a_stopped_rank_is_found_by_deadline(void **state)
+{
+    (void)state;
+    result x = run("stopped", 4);
+    assert_int_equal(x.status, WEFT_ERR_TIMEOUT);
+    assert_int_equal(x.exit_code, 3);
+    assert_has(x.message, "in cp.ring.forward, layer 2, step 3");
+    assert_has(x.message, "rank 2 is stopped in model.block.forward, layer 2, step 3");
+    assert_has(x.message, "0 of 1 bytes done");
+    assert_at_most(x.seconds, 5);
+    x = run_fault("stop:rank=1:site=comm.wait:hit=30", 3);
+    assert_int_equal(x.status, WEFT_ERR_TIMEOUT);
+    assert_has(x.message, "rank 1 is ");
+}
+
+/* Field report G17: the whole job ends within 30 s, names rank and cause, nothing stays behind. */
+static void one_failure_ends_the_job(void **state)
+{
+    (void)state;
+    result x = run("nofile", 4);
+    assert_int_equal(x.status, WEFT_ERR_IO);
+    assert_int_equal(x.exit_code, 3);
+    assert_string_equal(x.message, "rank 1: /no/such/data.bin: No such file or directory");
+    assert_at_most(x.seconds, 5);
+    x = run("nan", 4);
+    assert_int_equal(x.status, WEFT_ERR_NUMERIC);
+    assert_int_equal(x.exit_code, 3);
+    assert_string_equal(x.message, "rank 2: step 2: gradient[2] is not finite");
+    assert_at_most(x.seconds, 5);
+}
+
+static void exit_codes_are_passed_on(void **state)
+{
+    (void)state;
+    result x = run("refuse", 3);
+    assert_int_equal(x.exit_code, 2);
+    assert_int_equal(x.status, WEFT_ERR_REFUSED);
+    /* A verdict after a world that was closed in good order: nobody is cut short. */
+    x = run("verdict", 3);
+    assert_int_equal(x.exit_code, 1);
+    assert_string_equal(x.said, "vvv");
+}
+
+static void ranks_get_their_own_cores(void **state)
+{
+    (void)state;
+    cpu_set_t set;
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    int cores = CPU_COUNT(&set);
+    unsetenv("OMP_NUM_THREADS");
+    if (cores >= 2 && cores <= 60) {
+        setenv("TEST_PINNED", "1", 1);
+        result x = run("cores", cores);
+        assert_string_equal(x.message, "");
+    }
+    if (cores < 60) {
+        setenv("TEST_PINNED", "0", 1);
+        result x = run("cores", cores + 1);
+        assert_string_equal(x.message, "");
+    }
+}
+
+/* Starts the supervisor as a process of its own, with 3 ranks that have said that they are ready. */
+static pid_t supervisor_process(const char *scenario, int fd[2])
+{
+    assert_int_equal(pipe(fd), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int code;
+        close(fd[0]);
+        supervise(scenario, 3, fd[1], &code);
+        _exit(code);
+    }
+    close(fd[1]);
+    say_wait(fd[0], 'r', 3);
+    return pid;
+}
+
+static int end_of(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static void ranks_die_with_their_supervisor(void **state)
+{
+    (void)state;
+    int fd[2];
+    char said[64] = "";
+    pid_t pid = supervisor_process("hold", fd);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_true(WIFSIGNALED(end_of(pid)));
+    assert_true(read_to_end(fd[0], said, sizeof said, 2));
+    close(fd[0]);
+}
+
+static void signals_reach_the_ranks(void **state)
+{
+    (void)state;
+    int fd[2], status;
+    char said[64] = "";
+    pid_t pid = supervisor_process("usr1", fd);
+    nap(0.05); /* the last rank is between its word and sigwait; the signal stays pending there */
+    assert_int_equal(kill(pid, SIGUSR1), 0);
+    assert_true(read_to_end(fd[0], said, sizeof said, 5));
+    assert_string_equal(said, "uuu");
+    status = end_of(pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(fd[0]);
+
+    pid = supervisor_process("hold", fd);
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    status = end_of(pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    assert_true(read_to_end(fd[0], said, sizeof said, 2));
+    close(fd[0]);
+}
+
+static void supervising_nothing_is_refused(void **state)
+{
+    (void)state;
+    int code = 0;
+    assert_refused(supervise("normal", 0, 1, &code), "1 to 128");
+    assert_int_equal(code, 2);
+}
+
+int main(int argc, char **argv)
+{
+    weft_local *map;
+    int rank;
+    if (weft_local_from_env(&map, &rank) != WEFT_OK) return 2;
+    if (map) return argc >= 3 ? rank_main(map, rank, argv) : 2;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_run_and_end),
+        cmocka_unit_test(a_killed_rank_is_named),
+        cmocka_unit_test(a_rank_that_leaves_is_named),
+        cmocka_unit_test(a_stopped_rank_is_found_by_deadline),
+        cmocka_unit_test(one_failure_ends_the_job),
+        cmocka_unit_test(exit_codes_are_passed_on),
+        cmocka_unit_test(ranks_get_their_own_cores),
+        cmocka_unit_test(ranks_die_with_their_supervisor),
+        cmocka_unit_test(signals_reach_the_ranks),
+        cmocka_unit_test(supervising_nothing_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
