@@ -46,7 +46,11 @@ static weft_status sum_of(const size_t *bytes, int n, const char *what)
 }
 
 /* base + offset; an empty buffer may be NULL, to which C allows to add nothing, not even 0. */
-static char *shifted(const void *base, size_t offset) { return offset == 0 ? (char *)(uintptr_t)base : (char *)(uintptr_t)base + offset; }
+static char *shifted(const void *base, size_t offset)
+{
+    char *p = (char *)(uintptr_t)base;
+    return offset == 0 ? p : p + offset;
+}
 
 static size_t place_of(const size_t *bytes, int i)
 {

@@ -334,10 +334,12 @@ static void relax(void)
 }
 
 /* Spinning saves the wake-up when the peer has a core of its own; without that it only keeps the peer from
- * running. */
+ * running. Measured on 2 cores that other programs also used: 2,000 spins made a barrier of 2 ranks ten
+ * times slower than 100 (400 us and 30 us); on idle cores both take 1.5 us. 50 yields let 8 ranks on 2 cores
+ * pass a barrier in 40 us without going to sleep. */
 static void local_idle(void *ep, int round)
 {
-    enum { SPINS = 2000, YIELDS = 20 };
+    enum { SPINS = 100, YIELDS = 50 };
     endpoint *e = ep;
     int spins = e->spin ? SPINS : 0;
     if (round <= spins) relax();

@@ -107,8 +107,8 @@ static weft_status env_number(const char *name, int64_t *out)
 {
     const char *text = getenv(name);
     if (!text || weft_parse_i64(text, out) != WEFT_OK || *out < 0 || *out > INT32_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "%s=%s in the environment: these variables are set by weft for its ranks; unset WEFT_LOCAL_RANK",
-                         name, text ? text : "(nothing)");
+        return weft_fail(WEFT_ERR_REFUSED, "%s=%s in the environment: weft sets these variables for its ranks; "
+                         "unset WEFT_LOCAL_RANK", name, text ? text : "(nothing)");
     return WEFT_OK;
 }
 

@@ -128,8 +128,8 @@ static weft_status timed_out(const weft_req *r)
     int peer = (int)r->priv[WEFT_REQ_PEER];
     char place[96], state[288] = "", tag[32];
     if (w->tp->peer_state) w->tp->peer_state(w->ep, peer, state, sizeof state);
-    return weft_fail(WEFT_ERR_TIMEOUT, "rank %d in %s: %s rank %d (group %s, %s) passed its deadline of %.3g s with %zu of %zu bytes done; %s",
-                     w->rank, place_text(w, place, sizeof place), r->send ? "send to" : "receive from", peer,
+    return weft_fail(WEFT_ERR_TIMEOUT, "rank %d in %s: %s rank %d (group %s, %s) passed its deadline of %.3g s "
+                     "with %zu of %zu bytes done; %s", w->rank, place_text(w, place, sizeof place), r->send ? "send to" : "receive from", peer,
                      r->comm->name, weft_tag_name(r->tag, tag, sizeof tag), w->timeout, r->done_bytes, r->bytes, state);
 }
 

@@ -8,8 +8,8 @@
 
 enum { WEFT_COMM_NAME = 32, WEFT_MESSAGE = 512 };
 
-/* Room for partial sums of one round of a reduction; larger sums take more rounds. Measured on 2 cores:
- * from 1 MiB on, the time per byte no longer falls. */
+/* Room for partial sums of one round of a reduction; larger sums take more rounds. It fits the second-level
+ * cache, so partial sums are added while they are still near. */
 enum { WEFT_SCRATCH_BYTES = 1 << 20 };
 
 /* Tags of collectives, above the caller's. One tag per kind is enough: messages of one pair, comm and tag

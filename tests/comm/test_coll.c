@@ -400,6 +400,29 @@ static void collectives_allocate_nothing(void **state)
     assert_ok(weft_run_threads(5, alloc_body, NULL));
 }
 
+/* As many ranks as the arithmetic is tested for; mailboxes are smaller then. */
+static weft_status crowd_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    (void)ctx, (void)ud;
+    enum { N = 20000 };
+    weft_comm *c;
+    WEFT_TRY(open_all(&c, w));
+    int64_t P = weft_comm_size(c);
+    int64_t *x = malloc(N * sizeof *x);
+    REQUIRE(x);
+    for (int64_t i = 0; i < N; i++) x[i] = weft_comm_rank(c) + i;
+    WEFT_TRY(weft_all_reduce(c, x, N, WEFT_I64, WEFT_SUM));
+    for (int64_t i = 0; i < N; i++) REQUIRE(x[i] == P * (P - 1) / 2 + P * i);
+    free(x);
+    return weft_barrier(c);
+}
+
+static void sixty_four_ranks(void **state)
+{
+    (void)state;
+    assert_ok(weft_run_threads(64, crowd_body, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +437,7 @@ int main(void)
         cmocka_unit_test(agree_gives_the_worst_to_all),
         cmocka_unit_test(groups_are_separate),
         cmocka_unit_test(collectives_allocate_nothing),
+        cmocka_unit_test(sixty_four_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
