@@ -121,7 +121,12 @@ static weft_status check_shards(const weft_cp_plan *plan, const weft_shard *q, c
         return weft_fail(WEFT_ERR_REFUSED, "bind: shards for %d and %d ranks, the plan is for %d", q->P, kv->P, plan->P);
     if (q->B != kv->B)
         return weft_fail(WEFT_ERR_REFUSED, "bind: %lld sequences of queries and %lld of keys", (long long)q->B, (long long)kv->B);
-    /* Of all ranks, not of this one alone: a rank that refuses by itself would leave the others waiting. */
+    /* Of all ranks, not of this one alone: a rank that refuses by itself would leave the others waiting. For the
+     * same reason segments are counted here and not pairs later: what passes here fits (cp_pairs.c). */
+    int64_t most = weft_shard_capacity(plan->problem.B, plan->problem.max_docs, plan->P);
+    if (q->first[plan->P] > most || kv->first[plan->P] > most)
+        return weft_fail(WEFT_ERR_REFUSED, "bind: %lld segments; the plan was made for %lld documents per micro-batch, at most %lld segments",
+                         (long long)weft_max_i64(q->first[plan->P], kv->first[plan->P]), (long long)plan->problem.max_docs, (long long)most);
     for (int r = 0; r < plan->P; r++) {
         if (q->rows[r] > plan->q_rows_max)
             return weft_fail(WEFT_ERR_REFUSED, "bind: rank %d has %lld query rows, the plan's largest case is %lld", r,

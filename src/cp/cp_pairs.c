@@ -8,8 +8,9 @@
  *
  * How many pairs can there be? A rank holds at most two runs of a row, so at most one document of the row
  * (the one over the gap) lies in two of its segments and all others in one. With c_d segments of document
- * d on all ranks together, sum over d of c_d <= documents + 2P - 1 (2P - 1 cuts) and c_d <= 2P. The pairs of
- * all blocks are at most sum c_d + max c_d per row, hence below  documents + 4 P B  in all. */
+ * d on all ranks together, c_d <= 2P, and the sum of all c_d is the number of key segments: at most
+ * documents + 2 P B (weft_shard_capacity, which bind checks). The pairs of all blocks of a rank are at most
+ * sum c_d plus, for each row, one c_d more: below  documents + 4 P B. */
 #include "cp/cp_impl.h"
 
 int64_t weft__cp_pair_capacity(const weft_cp_problem *p, int P) { return p->max_docs + 4 * (int64_t)P * p->B; }

@@ -105,6 +105,32 @@ static void every_visible_pair_once(void **state)
     weft_arena_destroy(f.arena);
 }
 
+/* Contiguous and causal: what later ranks hold is never computed, and with a window nor what lies far behind. */
+static void blocks_that_nobody_sees_are_empty(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    assert_ok(weft_arena_create(&f.arena, &f.mem, "test", NULL));
+    enum { P = 5, T = 50 };
+    int64_t cu[2] = {0, T}, first[2] = {0, 2};
+    weft_docs docs = {1, T, cu, first};
+    weft_shard s;
+    make_shard(&f, &s, WEFT_LAYOUT_CONTIGUOUS, &docs, P);
+    for (int window = 0; window < 2; window++)
+        for (int r = 0; r < P; r++) {
+            weft_cp_plan plan;
+            weft__cp_slot slot;
+            make_plan(&f, &plan, &slot, P, r, 1, 1, (weft_mask){true, window ? 9 : -1, -1, 0});
+            assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
+            for (int i = 0; i < P; i++) {
+                const int64_t *at = slot.first + i * WEFT__CP_WAVES;
+                bool seen = i <= r && (!window || i <= 1);
+                assert_int_equal(at[WEFT__CP_WAVES] - at[0], seen);
+            }
+        }
+    weft_arena_destroy(f.arena);
+}
+
 /* 10,000 documents: a walk over all pairs of documents would take 10^8 steps per rank and block. */
 static void many_documents(void **state)
 {
@@ -156,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_visible_pair_once), cmocka_unit_test(many_documents),
+        cmocka_unit_test(blocks_that_nobody_sees_are_empty),
         cmocka_unit_test(more_documents_than_planned_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,12 +169,12 @@ static weft_cp_io io_of(const local *x, const cp_case *c)
                         .dv_ld = x->dv.ld, .dsinks = c->sinks ? x->dsinks.data : NULL};
 }
 
-static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *job, int P, int64_t T, int64_t pos0)
+static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *job, int P, int64_t T, int64_t pos0, bool use_docs)
 {
     const cp_case *c = job->c;
     weft_layout layout = {job->layout};
     cp_docs whole = cp_docs_make(c->B, T, 0);
-    weft_docs docs = {c->B, T, c->cu ? c->cu : whole.cu, c->cu ? c->first : whole.first};
+    weft_docs docs = {c->B, T, use_docs ? c->cu : whole.cu, use_docs ? c->first : whole.first};
     weft_status st = weft_shard_alloc(s, arena, P, weft_shard_capacity(c->B, docs.first[c->B] - c->B, P));
     if (st == WEFT_OK) st = weft_shard_make(s, layout, &docs, pos0);
     cp_docs_free(&whole);
@@ -199,19 +199,22 @@ static int64_t sent(weft_comm *comm)
     return n.bytes_logical;
 }
 
-/* bind, forward, backward; twice through the second slot when asked to repeat. Nothing may be allocated. */
-static weft_status run_plan(weft_ctx *ctx, weft_comm *comm, const cp_job *job, weft_cp_plan *plan, const weft_shard *q,
-                            const weft_shard *kv, local *x)
+typedef struct shards { weft_shard q, kv, other_q, other_kv; } shards;
+
+/* Bind, forward, backward, as often as asked for, in turn through both slots. In between the other slot is bound to
+ * other documents: it must not matter. Nothing may be allocated. */
+static weft_status run_plan(weft_ctx *ctx, weft_comm *comm, const cp_job *job, weft_cp_plan *plan, const shards *s, local *x)
 {
     int rank = weft_comm_rank(comm);
     weft_cp_io io = io_of(x, job->c);
     int64_t before = ctx->mem.allocations;
     for (int i = 0; i < (job->repeat > 0 ? job->repeat : 1); i++) {
         for (int h = 0; h < job->c->H; h++) weft_store(x->dsinks.data, x->dsinks.type, h, 0);
-        WEFT_TRY(weft_cp_bind(plan, i % 2, q, kv));
+        WEFT_TRY(weft_cp_bind(plan, i % 2, &s->q, &s->kv));
         int64_t a = sent(comm);
         WEFT_TRY(weft_cp_forward(plan, i % 2, &io));
         int64_t b = sent(comm);
+        WEFT_TRY(weft_cp_bind(plan, (i + 1) % 2, &s->other_q, &s->other_kv));
         WEFT_TRY(weft_cp_backward(plan, i % 2, &io));
         job->out->forward_bytes[rank] = b - a;
         job->out->backward_bytes[rank] = sent(comm) - b;
@@ -239,14 +242,16 @@ static weft_status run_in_arena(weft_ctx *ctx, weft_comm *comm, const cp_job *jo
     const cp_case *c = job->c;
     int P = weft_comm_size(comm), rank = weft_comm_rank(comm);
     weft_kern kern;
-    weft_shard q, kv;
+    shards s;
     weft_cp_plan *plan;
     local x;
     rows alibi;
     static const int64_t head_index[] = {0};
     WEFT_TRY(weft_kern_init(&kern, weft_isa_best()));
-    WEFT_TRY(make_shard(&q, arena, job, P, c->Tq, c->cu ? 0 : q_pos0(c)));
-    WEFT_TRY(make_shard(&kv, arena, job, P, c->T, c->cu ? 0 : c->k_pos0));
+    WEFT_TRY(make_shard(&s.q, arena, job, P, c->Tq, c->cu ? 0 : q_pos0(c), c->cu));
+    WEFT_TRY(make_shard(&s.kv, arena, job, P, c->T, c->cu ? 0 : c->k_pos0, c->cu));
+    WEFT_TRY(make_shard(&s.other_q, arena, job, P, c->Tq, 0, false));
+    WEFT_TRY(make_shard(&s.other_kv, arena, job, P, c->T, 0, false));
     WEFT_TRY(make_rows(&alibi, arena, weft_prec_real(c->prec), 1, c->H, 0, head_index));
     pick_rows(&alibi, job->data->alibi);
     weft_cp_problem problem = problem_of(job, alibi.data);
@@ -254,13 +259,13 @@ static weft_status run_in_arena(weft_ctx *ctx, weft_comm *comm, const cp_job *jo
     WEFT_TRY(weft_cp_plan_create(&plan, arena, &kern, comm, &problem, &options));
     if (job->tamper) job->tamper(plan);
     int64_t *index_q, *index_k, *pos;
-    WEFT_TRY(WEFT_NEW(arena, q.rows[rank], "test index", &index_q));
-    WEFT_TRY(WEFT_NEW(arena, kv.rows[rank], "test index", &index_k));
-    WEFT_TRY(WEFT_NEW(arena, q.rows[rank] + kv.rows[rank], "test index", &pos));
-    weft_shard_tokens(&q, rank, index_q, pos);
-    weft_shard_tokens(&kv, rank, index_k, pos);
-    WEFT_TRY(make_local(&x, job, arena, q.rows[rank], index_q, kv.rows[rank], index_k));
-    WEFT_TRY(run_plan(ctx, comm, job, plan, &q, &kv, &x));
+    WEFT_TRY(WEFT_NEW(arena, s.q.rows[rank], "test index", &index_q));
+    WEFT_TRY(WEFT_NEW(arena, s.kv.rows[rank], "test index", &index_k));
+    WEFT_TRY(WEFT_NEW(arena, s.q.rows[rank] + s.kv.rows[rank], "test index", &pos));
+    weft_shard_tokens(&s.q, rank, index_q, pos);
+    weft_shard_tokens(&s.kv, rank, index_k, pos);
+    WEFT_TRY(make_local(&x, job, arena, s.q.rows[rank], index_q, s.kv.rows[rank], index_k));
+    WEFT_TRY(run_plan(ctx, comm, job, plan, &s, &x));
     weft_cp_plan_destroy(plan);
     collect(job, &x, rank);
     return WEFT_OK;
