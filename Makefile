@@ -1,0 +1,34 @@
+# Thin front of CMake.  make: set-up, build, checklist.  Another compiler: make CC=clang BUILD=build-clang
+BUILD ?= build
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Handed to the scripts only when somebody chose it: make's own default "cc" is no choice.
+ifneq ($(origin CC),default)
+export WEFT_CC := $(CC)
+endif
+export BUILD JOBS
+
+.PHONY: all build demo test test-long asan tsan clean
+all: build
+	@tools/checklist.sh $(BUILD)
+
+build:
+	@tools/setup.sh build
+	@tools/configure.sh $(BUILD) -DWEFT_TESTS=OFF
+	@cmake --build $(BUILD) -j $(JOBS)
+
+demo: build
+	@tools/setup.sh demo
+	@tools/demo.sh
+
+# The whole of it: unit and program tests, then the same under sanitizers. Ends with "N passed, N failed".
+test:
+	@tools/test.sh release asan tsan
+
+test-long:
+	@tools/test.sh long
+
+asan tsan:
+	@tools/test.sh $@
+
+clean:
+	rm -rf $(BUILD) build-asan build-tsan
