@@ -11,7 +11,9 @@ no() { line ✗ "$1" "$2"; }
 
 compiler=$(cached CMAKE_C_COMPILER)
 yes compiler "$("$compiler" --version | head -n 1)"
-version=$(sed -n 's/.*PACKAGE_VERSION "\([0-9.]*\)".*/\1/p' "$(cached dnnl_DIR)"/dnnl-config-version.cmake 2>/dev/null | head -n 1)
+version=$(echo '#include <oneapi/dnnl/dnnl_version.h>
+v DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH' |
+  "$compiler" -I "$(cached DNNL_INCLUDE_DIR)" -E -P -x c - 2>/dev/null | sed -n 's/^v //p' | tr -d ' ')
 yes oneDNN "${version:-found}"
 yes jansson "$(pkg-config --modversion jansson 2>/dev/null)"
 yes libfyaml "$(pkg-config --modversion libfyaml 2>/dev/null)"

@@ -13,7 +13,7 @@ build  make             cmd:make
 build  cmake            cmd:cmake
 build  ninja-build      cmd:ninja
 build  pkg-config       cmd:pkg-config
-build  libdnnl-dev      header:dnnl.h
+build  libdnnl-dev      header:oneapi/dnnl/dnnl.h
 build  libjansson-dev   pc:jansson
 build  libfyaml-dev     pc:libfyaml
 test   libcmocka-dev    pc:cmocka

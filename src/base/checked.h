@@ -12,9 +12,11 @@ static inline bool weft_mul_i64(int64_t a, int64_t b, int64_t *out) { return !__
 /* count x size, or WEFT_ERR_REFUSED with `what` in the message. */
 static inline weft_status weft_size_of(int64_t count, size_t size, const char *what, size_t *out)
 {
-    if (count < 0 || !weft_mul_size((size_t)count, size, out))
+    size_t bytes = 0; /* outputs are written on success only */
+    if (count < 0 || !weft_mul_size((size_t)count, size, &bytes))
         return weft_fail(WEFT_ERR_REFUSED, "%s: %lld elements of %zu bytes do not fit into memory sizes", what,
                          (long long)count, size);
+    *out = bytes;
     return WEFT_OK;
 }
 

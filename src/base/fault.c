@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +32,14 @@ static weft_status parse_field(weft_fault *f, const char *field)
     }
     if (!strncmp(field, "rank=", 5)) {
         WEFT_TRY(weft_parse_i64(field + 5, &value));
+        if (value < -1 || value > INT_MAX) return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: rank %lld", (long long)value);
         f->rank = (int)value;
         return WEFT_OK;
     }
-    if (!strncmp(field, "hit=", 4)) return weft_parse_i64(field + 4, &f->hit);
+    if (!strncmp(field, "hit=", 4)) {
+        WEFT_TRY(weft_parse_i64(field + 4, &f->hit));
+        return f->hit >= 1 ? WEFT_OK : weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: hit=%s; passes count from 1", field + 4);
+    }
     return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: unknown part \"%s\"; known are rank=N, site=NAME, hit=N", field);
 }
 
@@ -49,6 +54,8 @@ weft_status weft_fault_parse(weft_fault *fault, const char *spec)
     if (!word || !kind_of(word, &fault->kind))
         return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: unknown kind \"%s\"; known are kill, stop, exit, fail, nan", word ? word : "");
     while ((word = strtok_r(NULL, ":", &rest))) WEFT_TRY(parse_field(fault, word));
+    if (fault->kind != WEFT_FAULT_NONE && !*fault->site) /* would never act, and a test would pass for nothing */
+        return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: \"%s\" names no site=NAME", spec);
     return WEFT_OK;
 }
 

@@ -5,7 +5,9 @@
 
 weft_status weft_pool_init(weft_pool *pool, weft_arena *arena, int count, size_t bytes, const char *label)
 {
-    bytes = (bytes + 63) & ~(size_t)63;
+    if (!weft_add_size(bytes, 63, &bytes))
+        return weft_fail(WEFT_ERR_REFUSED, "%s: buffers of that size do not fit into memory sizes", label);
+    bytes &= ~(size_t)63;
     *pool = (weft_pool){.bytes = bytes, .count = count, .free_count = count};
     WEFT_TRY(weft_arena_alloc(arena, count, bytes ? bytes : 64, label, (void **)&pool->base));
     WEFT_TRY(WEFT_NEW(arena, count, "pool list", &pool->free_list));

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static int distance(const char *a, const char *b)
     enum { MAX = 64 };
     int row[MAX + 1];
     int n = (int)strlen(a), m = (int)strlen(b);
-    if (n > MAX || m > MAX) return MAX;
+    if (n > MAX || m > MAX) return INT_MAX; /* no near neighbour of anything */
     for (int j = 0; j <= m; j++) row[j] = j;
     for (int i = 1; i <= n; i++) {
         int diagonal = row[0];

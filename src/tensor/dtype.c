@@ -97,15 +97,26 @@ double weft_load(const void *src, weft_dtype t, int64_t i)
     return NAN;
 }
 
+/* double -> float towards zero, with the last bit set when anything was lost ("round to odd"): a second
+ * rounding to a narrower type then sees on which side of a tie the double lay. */
+static float to_odd(double x)
+{
+    union { float f; uint32_t u; } r = {(float)x};
+    if ((double)r.f == x || isnan(x)) return r.f;
+    if (fabs((double)r.f) > fabs(x)) r.u--; /* also from infinity to the largest float */
+    r.u |= 1;
+    return r.f;
+}
+
 void weft_store(void *dst, weft_dtype t, int64_t i, double x)
 {
     switch (t) {
     case WEFT_F64: ((double *)dst)[i] = x; break;
     case WEFT_F32: ((float *)dst)[i] = (float)x; break;
-    case WEFT_BF16: ((weft_bf16 *)dst)[i] = weft_f32_to_bf16((float)x); break;
-    case WEFT_F16: ((weft_f16 *)dst)[i] = weft_f32_to_f16((float)x); break;
+    case WEFT_BF16: ((weft_bf16 *)dst)[i] = weft_f32_to_bf16(to_odd(x)); break;
+    case WEFT_F16: ((weft_f16 *)dst)[i] = weft_f32_to_f16(to_odd(x)); break;
     case WEFT_F8_E4M3:
-    case WEFT_F8_E5M2: ((uint8_t *)dst)[i] = weft_f32_to_f8((float)x, t); break;
+    case WEFT_F8_E5M2: ((uint8_t *)dst)[i] = weft_f32_to_f8(to_odd(x), t); break;
     case WEFT_I64: ((int64_t *)dst)[i] = (int64_t)x; break;
     case WEFT_I32: ((int32_t *)dst)[i] = (int32_t)x; break;
     case WEFT_U16: ((uint16_t *)dst)[i] = (uint16_t)x; break;

@@ -105,8 +105,8 @@ const weft_spec *weft_spec_find(const weft_spec *table, int n, const char *name)
 
 /* ---- comparison ----------------------------------------------------------------------------------- */
 
-/* |x - ref| in the 2-norm over max(|ref|, floor); computed in double. Any NaN or infinity in x gives
- * infinity. floor 0: plain relative error, and 0/0 = 0. */
+/* |x - ref| in the 2-norm over max(|ref|, floor); computed in double. Any NaN or infinity in x or ref
+ * gives infinity. floor 0: plain relative error, and 0/0 = 0. */
 double weft_rel_l2(const void *x, weft_dtype xt, const void *ref, weft_dtype rt, int64_t n, double floor);
 double weft_norm2(const void *x, weft_dtype t, int64_t n);
 /* max_i |x_i - ref_i| / max(1, |ref_i|), where equal infinities differ by 0; for lse. */

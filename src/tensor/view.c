@@ -62,7 +62,7 @@ double weft_rel_l2(const void *x, weft_dtype xt, const void *ref, weft_dtype rt,
     double diff = 0, norm = 0;
     for (int64_t i = 0; i < n; i++) {
         double a = weft_load(x, xt, i), b = weft_load(ref, rt, i);
-        if (!isfinite(a)) return INFINITY;
+        if (!isfinite(a) || !isfinite(b)) return INFINITY; /* NaN would pass "error > limit" */
         diff += (a - b) * (a - b);
         norm += b * b;
     }

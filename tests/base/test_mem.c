@@ -1,0 +1,183 @@
+/* Checked sizes, arenas, the account of bytes, pools. */
+#include "harness/test.h"
+
+/* Sizes of long sequences that 32 bits lose: nothing is allocated. */
+static void sizes_are_exact(void **state)
+{
+    (void)state;
+    size_t out = 0;
+    int64_t n = 0;
+    assert_ok(weft_size_of(((INT64_C(1) << 20) - 1) * 32, 128, "rows", &out)); /* offset of position 2^20 - 1 */
+    assert_true(out == 4294963200u);
+    assert_true(weft_mul_i64(INT64_C(64) * 16, INT64_C(2048) * 2048, &n) && n == INT64_C(1) << 32);
+    assert_refused(weft_size_of(INT64_MAX, 4, "scores", &out), "scores: 9223372036854775807 elements of 4 bytes");
+    assert_refused(weft_size_of(-1, 4, "scores", &out), "scores");
+    assert_true(out == 4294963200u); /* written on success only */
+    assert_false(weft_mul_i64(INT64_C(1) << 32, INT64_C(1) << 31, &n));
+    assert_false(weft_mul_size(SIZE_MAX, 2, &out));
+    assert_false(weft_add_size(SIZE_MAX, 1, &out));
+    assert_true(weft_ceil_div(0, 5) == 0 && weft_ceil_div(1, 5) == 1 && weft_ceil_div(10, 5) == 2 && weft_ceil_div(11, 5) == 3);
+}
+
+static void blocks_are_aligned_and_apart(void **state)
+{
+    (void)state;
+    weft_mem mem = {0};
+    weft_arena *a = NULL;
+    static const int64_t sizes[] = {0, 1, 2, 3, 5, 7, 33, 63, 64, 65, 257, 1001, 1 << 20, (1 << 20) + 1, 3 << 20, 5};
+    enum { N = sizeof sizes / sizeof *sizes };
+    char *p[N];
+    assert_ok(weft_arena_create(&a, &mem, "test", NULL));
+    for (int i = 0; i < N; i++) {
+        assert_ok(WEFT_NEW(a, sizes[i], "blocks", &p[i]));
+        assert_true((uintptr_t)p[i] % 64 == 0);
+        if (sizes[i] > 0) memset(p[i], i + 1, (size_t)sizes[i]);
+    }
+    for (int i = 0; i < N; i++)
+        for (int64_t b = 0; b < sizes[i]; b++) assert_true(p[i][b] == i + 1);
+    weft_arena_destroy(a);
+    assert_true(mem.bytes == 0 && mem.peak > 0);
+}
+
+static void a_reset_arena_allocates_once(void **state)
+{
+    (void)state;
+    weft_mem mem = {0};
+    weft_arena *a = NULL;
+    int64_t after_first = 0;
+    assert_ok(weft_arena_create(&a, &mem, "step", NULL));
+    for (int step = 0; step < 5; step++) {
+        double *x = NULL;
+        weft_arena_reset(a);
+        assert_true(weft_arena_used(a) == 0);
+        for (int i = 0; i < 40; i++) assert_ok(WEFT_NEW0(a, 1001 * (i % 7 + 1), "activations", &x));
+        for (int i = 0; i < 1001; i++) assert_true(x[i] == 0); /* zalloc clears what earlier steps left */
+        memset(x, 0xff, 1001 * sizeof *x);
+        if (step == 0) after_first = mem.allocations;
+        assert_int_equal(mem.allocations, after_first);
+    }
+    weft_arena_destroy(a);
+}
+
+static void marks_give_back(void **state)
+{
+    (void)state;
+    weft_mem mem = {0};
+    weft_arena *a = NULL;
+    char *keep = NULL, *first = NULL, *again = NULL;
+    assert_ok(weft_arena_create(&a, &mem, "scratch", NULL));
+    assert_ok(WEFT_NEW(a, 100, "kept", &keep));
+    memset(keep, 7, 100);
+    size_t used = weft_arena_used(a);
+    weft_mark mark = weft_arena_mark(a);
+    assert_ok(WEFT_NEW(a, 100, "frame", &first));
+    assert_ok(WEFT_NEW(a, 5 << 20, "frame", &again)); /* goes into another chunk */
+    weft_arena_release(a, mark);
+    assert_true(weft_arena_used(a) == used);
+    assert_ok(WEFT_NEW(a, 100, "frame", &again));
+    assert_ptr_equal(first, again);
+    for (int i = 0; i < 100; i++) assert_true(keep[i] == 7);
+    weft_arena_destroy(a);
+}
+
+static void labels_are_accounted(void **state)
+{
+    (void)state;
+    weft_mem mem = {0};
+    weft_arena *a = NULL;
+    float *x = NULL;
+    char names[WEFT_MEM_ROWS + 20][8];
+    assert_ok(weft_arena_create(&a, &mem, "model", NULL));
+    assert_ok(WEFT_NEW(a, 1000, "weights", &x));
+    assert_ok(WEFT_NEW(a, 1000, "weights", &x));
+    assert_int_equal(mem.rows, 1);
+    assert_string_equal(mem.row[0].arena, "model");
+    assert_true(mem.row[0].bytes >= 8000 && mem.row[0].bytes < 8000 + 2 * 64);
+    /* More labels than rows: the rest is summed, and nothing is written past the table. */
+    for (int i = 0; i < WEFT_MEM_ROWS + 20; i++) {
+        snprintf(names[i], sizeof names[i], "l%d", i);
+        assert_ok(WEFT_NEW(a, 16, names[i], &x));
+    }
+    assert_int_equal(mem.rows, WEFT_MEM_ROWS);
+    assert_string_equal(mem.row[WEFT_MEM_ROWS - 1].label, "other");
+    size_t sum = 0;
+    for (int i = 0; i < mem.rows; i++) sum += mem.row[i].bytes;
+    assert_true(sum == weft_arena_used(a));
+    weft_arena_destroy(a);
+    for (int i = 0; i < mem.rows; i++) assert_true(mem.row[i].bytes == 0 && mem.row[i].peak > 0);
+}
+
+static void impossible_sizes_are_refused(void **state)
+{
+    (void)state;
+    weft_mem mem = {0};
+    weft_arena *a = NULL;
+    double *x = NULL;
+    assert_ok(weft_arena_create(&a, &mem, "test", NULL));
+    assert_refused(WEFT_NEW(a, INT64_MAX, "scores", &x), "scores: 9223372036854775807 elements of 8 bytes");
+    assert_refused(WEFT_NEW(a, -1, "scores", &x), "scores");
+    assert_refused(weft_arena_alloc(a, 1, SIZE_MAX - 5, "scores", (void **)&x), "scores"); /* the padding overflows */
+    assert_null(x);
+    assert_int_equal(mem.allocations, 0);
+    weft_arena_destroy(a);
+    weft_arena_destroy(NULL);
+}
+
+/* A provider without memory: its failure comes through, with the arena's and the label's name. */
+static weft_status no_memory(void *self, size_t bytes, void **out)
+{
+    (void)self, (void)bytes, (void)out;
+    return weft_fail(WEFT_ERR_MEMORY, "nothing left");
+}
+
+static void a_failing_provider_is_named(void **state)
+{
+    (void)state;
+    const weft_mem_provider poor = {.name = "poor", .alloc = no_memory};
+    weft_mem mem = {0};
+    weft_arena *a = NULL;
+    char *x = NULL;
+    assert_ok(weft_arena_create(&a, &mem, "plan", &poor));
+    assert_int_equal(WEFT_NEW(a, 10, "buffers", &x), WEFT_ERR_MEMORY);
+    assert_non_null(strstr(weft_last_error(), "arena plan, \"buffers\""));
+    assert_non_null(strstr(weft_last_error(), "nothing left"));
+    assert_true(mem.bytes == 0);
+    weft_arena_destroy(a);
+}
+
+static void pool_lends_each_buffer_once(void **state)
+{
+    (void)state;
+    weft_mem mem = {0};
+    weft_arena *a = NULL;
+    weft_pool pool;
+    char *p[5];
+    assert_ok(weft_arena_create(&a, &mem, "comm", NULL));
+    assert_ok(weft_pool_init(&pool, a, 5, 1001, "buffers"));
+    for (int i = 0; i < 5; i++) {
+        assert_non_null(p[i] = weft_pool_take(&pool));
+        assert_true((uintptr_t)p[i] % 64 == 0);
+        memset(p[i], i + 1, 1001);
+    }
+    assert_null(weft_pool_take(&pool));
+    for (int i = 0; i < 5; i++)
+        for (int b = 0; b < 1001; b++) assert_true(p[i][b] == i + 1);
+    weft_pool_give(&pool, p[3]);
+    assert_ptr_equal(weft_pool_take(&pool), p[3]);
+    assert_null(weft_pool_take(&pool));
+    assert_refused(weft_pool_init(&pool, a, 2, SIZE_MAX, "huge"), "huge");
+    assert_refused(weft_pool_init(&pool, a, 1 << 30, SIZE_MAX / 4, "huge"), "huge");
+    assert_refused(weft_pool_init(&pool, a, -1, 64, "negative"), "negative");
+    weft_arena_destroy(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_exact), cmocka_unit_test(blocks_are_aligned_and_apart),
+        cmocka_unit_test(a_reset_arena_allocates_once), cmocka_unit_test(marks_give_back),
+        cmocka_unit_test(labels_are_accounted), cmocka_unit_test(impossible_sizes_are_refused),
+        cmocka_unit_test(a_failing_provider_is_named), cmocka_unit_test(pool_lends_each_buffer_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
