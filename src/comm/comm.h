@@ -127,5 +127,6 @@ weft_status weft_agree(weft_comm *c, weft_status mine);
 struct weft_group;
 weft_world *weft_group_world(const struct weft_group *group);
 weft_comm *weft_group_comm(const struct weft_group *group); /* of all its ranks */
+int weft_group_default_threads(const struct weft_group *group); /* a rank's share of the cores, at least 1 */
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "comm/comm.h"
 
+#include <sched.h>
 #include <stdlib.h>
 
 struct weft_group {
@@ -17,6 +18,14 @@ weft_comm *weft_group_comm(const weft_group *g) { return g->comm; }
 int weft_group_rank(const weft_group *g) { return weft_world_rank(g->world); }
 int weft_group_size(const weft_group *g) { return weft_world_size(g->world); }
 void weft_group_set_timeout(weft_group *g, double seconds) { weft_world_set_timeout(g->world, seconds); }
+
+int weft_group_default_threads(const weft_group *g)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1, ranks = weft_group_size(g);
+    return cores > ranks ? cores / ranks : 1;
+}
 
 static weft_status open_comm(weft_group *g)
 {

@@ -7,7 +7,6 @@
 #include "cp/cp.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,13 +77,6 @@ static weft_status read_params(const weft_attention_params *given, weft_attentio
                                  .alibi = p->alibi, .sinks = p->sinks, .need_backward = p->backward, .slots = 1};
     WEFT_TRY(precision_of(p->precision, &problem->prec));
     return weft_layout_parse(p->layout ? p->layout : "zigzag", &problem->layout);
-}
-
-static int default_threads(int ranks)
-{
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return cores > ranks ? cores / ranks : 1;
 }
 
 /* ---- documents -------------------------------------------------------------------------------------- */
@@ -165,7 +157,7 @@ static weft_status prepare(weft_attention **out, weft_group *group, const weft_a
     weft_cp_problem problem;
     WEFT_TRY(read_params(given, &p, &problem));
     weft_ctx *ctx = weft_world_ctx(weft_group_world(group));
-    ctx->threads = p.threads ? p.threads : default_threads(weft_group_size(group));
+    ctx->threads = p.threads ? p.threads : weft_group_default_threads(group);
     weft_attention *a = calloc(1, sizeof *a);
     if (!a) return weft_fail(WEFT_ERR_MEMORY, "no memory for an attention plan");
     a->comm = weft_group_comm(group);
