@@ -1,0 +1,82 @@
+/* engine.c — one rank's machinery: kernels, products, mesh, model, and the cut of a micro-batch. */
+#include "train/train.h"
+
+#include <string.h>
+
+static weft_status alloc_rows(weft_engine *e, const weft_engine_options *o)
+{
+    int P = e->mesh.size.cp;
+    e->rows = weft_shard_max_rows(e->run->layout, o->B, o->T, P);
+    WEFT_TRY(weft_shard_alloc(&e->shard, e->arena, P, weft_shard_capacity(o->B, o->max_docs, P)));
+    WEFT_TRY(WEFT_NEW(e->arena, e->rows, "token index", &e->index));
+    WEFT_TRY(WEFT_NEW(e->arena, e->rows, "positions", &e->pos));
+    WEFT_TRY(WEFT_NEW(e->arena, e->rows, "tokens", &e->token));
+    return WEFT_NEW(e->arena, e->rows, "targets", &e->target);
+}
+
+static weft_status open_model(weft_engine *e, const weft_model_config *config, const weft_engine_options *o)
+{
+    weft_model_options mo = {.prec = e->run->prec, .B = o->B, .T = o->T, .max_docs = o->max_docs, .layout = e->run->layout,
+                             .cp = e->run->cp, .train = o->train, .slots = 1};
+    e->config = *config;
+    e->B = o->B;
+    e->T = o->T;
+    WEFT_TRY(alloc_rows(e, o));
+    return weft_model_create(&e->model, e->ctx, &e->kern, e->gemm, e->mesh.cp, config, &mo);
+}
+
+weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *run, const weft_model_config *config,
+                             const weft_engine_options *o)
+{
+    memset(e, 0, sizeof *e);
+    e->ctx = weft_world_ctx(world);
+    e->run = run;
+    weft_status st;
+    WEFT_TRY_OR(st, weft_kern_init(&e->kern, run->isa), fail);
+    WEFT_TRY_OR(st, weft_gemm_create(&e->gemm, e->ctx, (int)run->isa), fail);
+    WEFT_TRY_OR(st, weft_arena_create(&e->arena, &e->ctx->mem, "engine", NULL), fail);
+    WEFT_TRY_OR(st, weft_mesh_create(&e->mesh, world, run->mesh), fail);
+    WEFT_TRY_OR(st, open_model(e, config, o), fail);
+    return WEFT_OK;
+fail:
+    weft_engine_close(e);
+    return st;
+}
+
+void weft_engine_close(weft_engine *e)
+{
+    if (e->model) weft_model_destroy(e->model);
+    if (e->mesh.world) weft_mesh_destroy(&e->mesh);
+    weft_arena_destroy(e->arena);
+    if (e->gemm) weft_gemm_destroy(e->gemm);
+    memset(e, 0, sizeof *e);
+}
+
+/* Largest share of visible area over the mean: what a rank waits for at worst. Layers with a window count
+ * once, as they follow the same documents. */
+static double area_imbalance(const weft_engine *e)
+{
+    weft_mask mask = {.causal = true, .left = e->config.window ? e->config.window - 1 : -1, .right = -1};
+    double sum = 0, worst = 0;
+    for (int r = 0; r < e->shard.P; r++) {
+        double area = (double)weft_shard_area(&mask, &e->shard, r, &e->shard, -1);
+        sum += area;
+        if (area > worst) worst = area;
+    }
+    return sum > 0 ? worst * e->shard.P / sum : 1;
+}
+
+weft_status weft_engine_run(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
+                            bool backward, double grad_scale, double *nll_sum, void *token_nll)
+{
+    int me = e->mesh.at.cp;
+    WEFT_TRY(weft_shard_make(&e->shard, e->run->layout, docs, 0));
+    weft_shard_tokens(&e->shard, me, e->index, e->pos);
+    for (int64_t i = 0; i < e->shard.rows[me]; i++) {
+        e->token[i] = token[e->index[i]];
+        e->target[i] = target[e->index[i]];
+    }
+    e->imbalance = e->shard.P > 1 ? area_imbalance(e) : 1;
+    weft_micro micro = {.slot = 0, .shard = &e->shard, .token = e->token, .target = e->target};
+    return weft_model_run(e->model, &micro, backward, grad_scale, nll_sum, token_nll, NULL, NULL);
+}

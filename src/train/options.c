@@ -1,0 +1,208 @@
+/* options.c — the one table of options: flag, YAML key, help, start table and record all come from it. */
+#include "train/train.h"
+
+#include <string.h>
+
+#define OFF(field) offsetof(weft_run_options, field)
+#define T WEFT_CMD_TRAIN
+#define E WEFT_CMD_EVAL
+#define V WEFT_CMD_VERIFY
+#define A WEFT_CMD_ATTENTION
+#define G WEFT_CMD_GENERATE
+#define I WEFT_CMD_INFO
+#define MODEL (T | E | V | G | I)
+#define RANKS (T | E | V | A | I)
+#define NO_LIMIT 1, 0
+
+static const weft_opt table[] = {
+    /* key, flag, alias, type, offset, default, choices, min, max, doc, commands */
+    {"parallel.cp", "context-parallel-size", "cp|context_parallel_size", WEFT_OPT_INT, OFF(cp), "1", NULL, 1, 4096,
+     "ranks over which each sequence is cut", RANKS},
+    {"parallel.cp_strategy", "cp-strategy", NULL, WEFT_OPT_ENUM, OFF(cp_strategy), "auto", "auto|none|pcp|ring", NO_LIMIT,
+     "how keys and values travel: pcp gathers them, ring passes them on", RANKS},
+    {"parallel.cp_comm_type", "cp-comm-type", NULL, WEFT_OPT_ENUM, OFF(cp_comm_type), NULL, "p2p|all_gather|allgather", NO_LIMIT,
+     "Megatron's name of a strategy: p2p is ring, all_gather is pcp", RANKS},
+    {"parallel.pcp_size", "pcp-size", NULL, WEFT_OPT_INT, OFF(pcp_size), "0", NULL, 0, 4096,
+     "sets strategy pcp and its size in one (0: not used)", RANKS},
+    {"parallel.cp_layout", "cp-layout", NULL, WEFT_OPT_ENUM, OFF(cp_layout), "zigzag", "contiguous|zigzag", NO_LIMIT,
+     "which tokens a rank holds; zigzag balances causal attention", RANKS},
+    {"parallel.async_cp_comm", "async-cp-comm", NULL, WEFT_OPT_BOOL, OFF(async_cp_comm), "true", NULL, NO_LIMIT,
+     "overlap exchange and compute (--no-async-cp-comm: wait first, same bits)", RANKS},
+    {"parallel.dp", "data-parallel-size", "dp", WEFT_OPT_INT, OFF(dp), "1", NULL, 1, 4096,
+     "groups of ranks that work on different sequences", T | E | V | I},
+    {"parallel.tp", "tensor-model-parallel-size", "tp", WEFT_OPT_INT, OFF(tp), "1", NULL, 1, 4096,
+     "tensor parallel size (only 1 for now)", T | E | V | I},
+    {"parallel.pp", "pipeline-model-parallel-size", "pp", WEFT_OPT_INT, OFF(pp), "1", NULL, 1, 4096,
+     "pipeline parallel size (only 1 for now)", T | E | V | I},
+
+    {"model.dir", "model", NULL, WEFT_OPT_TEXT, OFF(model_dir), NULL, NULL, NO_LIMIT,
+     "start from the weights of this Hugging Face directory", T | I},
+    {"model.config", "model-config", NULL, WEFT_OPT_TEXT, OFF(model_config), NULL, NULL, NO_LIMIT,
+     "take the shape from this config.json, with random weights", T | I},
+    {"model.family", "family", NULL, WEFT_OPT_ENUM, OFF(family), "llama", "llama|qwen2|qwen3|mistral|gpt2", NO_LIMIT,
+     "family of a model given by the sizes below", T | I},
+    {"model.hidden_size", "hidden-size", NULL, WEFT_OPT_INT, OFF(hidden), "256", NULL, 1, 1 << 20, "width C", T | I},
+    {"model.intermediate_size", "ffn-hidden-size", NULL, WEFT_OPT_INT, OFF(intermediate), "0", NULL, 0, 1 << 24,
+     "feed-forward width F (0: 8/3 of the width, to a multiple of 16)", T | I},
+    {"model.layers", "num-layers", NULL, WEFT_OPT_INT, OFF(layers), "4", NULL, 1, 1 << 16, "layers L", T | I},
+    {"model.heads", "num-attention-heads", NULL, WEFT_OPT_INT, OFF(heads), "4", NULL, 1, 1 << 16, "query heads H", T | I},
+    {"model.kv_heads", "num-query-groups", NULL, WEFT_OPT_INT, OFF(kv_heads), "0", NULL, 0, 1 << 16,
+     "key/value heads (0: as many as query heads)", T | I},
+    {"model.head_dim", "kv-channels", NULL, WEFT_OPT_INT, OFF(head_dim), "0", NULL, 0, 256, "head size D (0: width / heads)", T | I},
+    {"model.vocab_size", "vocab-size", NULL, WEFT_OPT_INT, OFF(vocab), "259", NULL, 2, INT32_MAX,
+     "vocabulary V (259: bytes and three marks)", T | I},
+    {"model.rope_theta", "rotary-base", NULL, WEFT_OPT_REAL, OFF(rope_theta), "10000", NULL, 1, 1e12, "base of the rotary angles", T | I},
+    {"model.norm_eps", "norm-epsilon", NULL, WEFT_OPT_REAL, OFF(norm_eps), "1e-5", NULL, 1e-12, 1, "epsilon of the norms", T | I},
+    {"model.tied", "tied", NULL, WEFT_OPT_BOOL, OFF(tied), "true", NULL, NO_LIMIT, "head and embedding share one weight", T | I},
+    {"model.sliding_window", "sliding-window", NULL, WEFT_OPT_INT, OFF(sliding_window), "0", NULL, 0, (double)(1LL << 40),
+     "tokens a query sees, itself included (0: all before it)", T | I},
+
+    {"data.path", "data", "data-path", WEFT_OPT_TEXT, OFF(data_path), NULL, NULL, NO_LIMIT, "text file or token file", T | E},
+    {"data.separator", "separator", NULL, WEFT_OPT_TEXT, OFF(separator), NULL, NULL, NO_LIMIT,
+     "text that ends a document (default: the file is one document)", T | E},
+    {"data.document_mask", "document-mask", NULL, WEFT_OPT_BOOL, OFF(document_mask), "false", NULL, NO_LIMIT,
+     "documents in one sequence do not see each other; positions restart", T | E},
+    {"data.valid_fraction", "valid-fraction", NULL, WEFT_OPT_REAL, OFF(valid_fraction), "0.05", NULL, 0, 0.9,
+     "last part of the tokens, kept for evaluation", T | E},
+
+    {"train.steps", "steps", "train-iters|max-steps", WEFT_OPT_INT, OFF(steps), "100", NULL, 1, 1e12, "optimizer steps", T},
+    {"train.seq_length", "seq-length", "seq-len|sequence-len", WEFT_OPT_SIZE, OFF(seq_length), "1024", NULL, 1, (double)(1LL << 40),
+     "tokens of a whole sequence T", T | E | I},
+    {"train.micro_batch_size", "micro-batch-size", NULL, WEFT_OPT_INT, OFF(micro_batch), "1", NULL, 1, 1 << 20,
+     "sequences per forward pass B", T | E | I},
+    {"train.global_batch_size", "global-batch-size", NULL, WEFT_OPT_INT, OFF(global_batch), "0", NULL, 0, 1 << 24,
+     "sequences per step (0: micro-batch x dp)", T},
+    {"train.compare_steps", "compare-one-rank", NULL, WEFT_OPT_INT, OFF(compare_steps), "0", NULL, 0, 1e12,
+     "afterwards run this many first steps on one rank and compare the losses", T},
+
+    {"optim.lr", "lr", NULL, WEFT_OPT_REAL, OFF(lr), "1e-3", NULL, 0, 1e3, "learning rate after warm-up", T},
+    {"optim.min_lr", "min-lr", NULL, WEFT_OPT_REAL, OFF(min_lr), "0", NULL, 0, 1e3, "learning rate at the end of decay", T},
+    {"optim.beta1", "adam-beta1", NULL, WEFT_OPT_REAL, OFF(beta1), "0.9", NULL, 0, 0.999999999, "AdamW, first moment", T},
+    {"optim.beta2", "adam-beta2", NULL, WEFT_OPT_REAL, OFF(beta2), "0.95", NULL, 0, 0.999999999, "AdamW, second moment", T},
+    {"optim.eps", "adam-eps", NULL, WEFT_OPT_REAL, OFF(adam_eps), "1e-8", NULL, 0, 1, "AdamW, added to the root", T},
+    {"optim.weight_decay", "weight-decay", NULL, WEFT_OPT_REAL, OFF(weight_decay), "0.1", NULL, 0, 1e3,
+     "decoupled decay of tensors with two or more dimensions", T},
+    {"optim.clip", "clip-grad", NULL, WEFT_OPT_REAL, OFF(clip), "1.0", NULL, 0, 1e12, "largest gradient norm (0: no clipping)", T},
+    {"optim.warmup_steps", "lr-warmup-iters", "warmup-steps", WEFT_OPT_INT, OFF(warmup_steps), "10", NULL, 0, 1e12, "linear warm-up", T},
+    {"optim.decay_steps", "lr-decay-iters", NULL, WEFT_OPT_INT, OFF(decay_steps), "0", NULL, 0, 1e12,
+     "cosine decay ends here (0: with the last step)", T},
+
+    {"eval.interval", "eval-interval", NULL, WEFT_OPT_INT, OFF(eval_interval), "0", NULL, 0, 1e12,
+     "evaluate every so many steps (0: at the end only)", T},
+    {"eval.sequences", "eval-sequences", NULL, WEFT_OPT_INT, OFF(eval_sequences), "8", NULL, 0, 1e12,
+     "held-out sequences per evaluation (0: none)", T | E},
+    {"save.interval", "save-interval", NULL, WEFT_OPT_INT, OFF(save_interval), "0", NULL, 0, 1e12,
+     "checkpoint every so many steps (0: at the end only)", T},
+    {"save.dtype", "save-dtype", NULL, WEFT_OPT_ENUM, OFF(save_dtype), "fp32", "fp32|bf16|fp16", NO_LIMIT,
+     "element type of saved weights", T},
+
+    {"run.precision", "precision", NULL, WEFT_OPT_ENUM, OFF(precision), "fp32", "fp64|fp32|bf16", NO_LIMIT,
+     "fp64: reference kernels; bf16: operands of products, sums stay fp32", MODEL | A},
+    {"run.isa", "isa", NULL, WEFT_OPT_ENUM, OFF(isa), "best", "best|ref|avx2|avx512|amx", NO_LIMIT,
+     "instruction set of the kernels (also WEFT_ISA)", MODEL | A},
+    {"run.seed", "seed", NULL, WEFT_OPT_INT, OFF(seed), "1", NULL, 0, 9e15, "seed of weights, data order, sampling", T | E | G},
+    {"run.threads", "threads", NULL, WEFT_OPT_INT, OFF(threads), "0", NULL, 0, 1024, "threads per rank (0: cores / ranks)", MODEL | A},
+    {"run.timeout", "timeout", NULL, WEFT_OPT_REAL, OFF(timeout), "120", NULL, 0.1, 1e7,
+     "seconds that a rank waits for another before the job ends", RANKS},
+    {"run.name", "name", NULL, WEFT_OPT_TEXT, OFF(run_name), NULL, NULL, NO_LIMIT, "folder of the run (default: date and time)", T},
+    {"run.root", "runs", NULL, WEFT_OPT_TEXT, OFF(run_root), "runs", NULL, NO_LIMIT, "where run folders are made", T},
+    {"run.overwrite", "overwrite", NULL, WEFT_OPT_BOOL, OFF(overwrite), "false", NULL, NO_LIMIT, "write into a run folder that exists", T},
+    {"run.sample_tokens", "sample-tokens", NULL, WEFT_OPT_INT, OFF(sample_tokens), "0", NULL, 0, 1 << 20,
+     "print so many generated tokens at the end", T},
+
+    {"out", "out", NULL, WEFT_OPT_TEXT, OFF(out), NULL, NULL, NO_LIMIT, "write the computed tensors to this safetensors file", V | A},
+    {"generate.prompt", "prompt", NULL, WEFT_OPT_TEXT, OFF(prompt), NULL, NULL, NO_LIMIT, "text to continue (byte vocabulary)", G},
+    {"generate.prompt_ids", "prompt-ids", NULL, WEFT_OPT_TEXT, OFF(prompt_ids), NULL, NULL, NO_LIMIT,
+     "token ids to continue, separated by commas or spaces", G},
+    {"generate.max_new_tokens", "max-new-tokens", NULL, WEFT_OPT_INT, OFF(max_new_tokens), "200", NULL, 1, 1e9, "tokens to add at most", G},
+    {"generate.temperature", "temperature", NULL, WEFT_OPT_REAL, OFF(temperature), "0", NULL, 0, 100, "0: greedy", G},
+    {"generate.top_p", "top-p", NULL, WEFT_OPT_REAL, OFF(top_p), "1", NULL, 1e-6, 1, "sample from the likeliest tokens of this total probability", G},
+    {"generate.output", "output", NULL, WEFT_OPT_ENUM, OFF(output), "auto", "auto|text|ids", NO_LIMIT,
+     "auto: text for the byte vocabulary, else ids", G},
+};
+
+const weft_opt *weft_run_table(int *n)
+{
+    *n = (int)(sizeof table / sizeof *table);
+    return table;
+}
+
+/* Sets strategy and size from --pcp-size and --cp-comm-type, or refuses what contradicts them. */
+static weft_status settle_aliases(weft_run *run, const weft_opts *opts, const weft_run_options *o, int64_t *cp)
+{
+    bool by_strategy = weft_opts_given(opts, "parallel.cp_strategy");
+    if (o->cp_comm_type) {
+        const char *same = !strcmp(o->cp_comm_type, "p2p") ? "ring" : "pcp";
+        if (by_strategy && strcmp(o->cp_strategy, same))
+            return weft_fail(WEFT_ERR_REFUSED, "--cp-comm-type %s means strategy %s, but --cp-strategy says %s; give one of them",
+                             o->cp_comm_type, same, o->cp_strategy);
+        run->cp.strategy = same;
+    }
+    if (o->pcp_size) {
+        if (weft_opts_given(opts, "parallel.cp") && o->cp != o->pcp_size)
+            return weft_fail(WEFT_ERR_REFUSED, "--pcp-size %lld and --context-parallel-size %lld disagree; give one of them",
+                             (long long)o->pcp_size, (long long)o->cp);
+        if (strcmp(run->cp.strategy, "pcp") && (by_strategy || o->cp_comm_type))
+            return weft_fail(WEFT_ERR_REFUSED, "--pcp-size sets strategy pcp, but %s is asked for; give one of them", run->cp.strategy);
+        run->cp.strategy = "pcp";
+        *cp = o->pcp_size;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_run_options *o)
+{
+    int64_t cp = o->cp;
+    *run = (weft_run){.o = o, .cp = {o->cp_strategy ? o->cp_strategy : "none", o->async_cp_comm}};
+    WEFT_TRY(settle_aliases(run, opts, o, &cp));
+    run->mesh = (weft_mesh_shape){(int)weft_max_i64(o->tp, 1), (int)weft_max_i64(cp, 1), (int)weft_max_i64(o->dp, 1), (int)weft_max_i64(o->pp, 1)};
+    if (run->mesh.tp > 1 || run->mesh.pp > 1)
+        return weft_fail(WEFT_ERR_REFUSED, "tp %d x pp %d: tensor and pipeline parallelism are not built yet; use --tp 1 --pp 1 and raise --cp or --dp",
+                         run->mesh.tp, run->mesh.pp);
+    if (!strcmp(run->cp.strategy, "none") && run->mesh.cp > 1)
+        return weft_fail(WEFT_ERR_REFUSED, "--cp %d with --cp-strategy none could not act; use ring, pcp or auto", run->mesh.cp);
+    if (!weft_prec_parse(o->precision, &run->prec))
+        return weft_fail(WEFT_ERR_REFUSED, "precision %s is unknown; use fp64, fp32 or bf16", o->precision);
+    if (!strcmp(o->isa, "best")) run->isa = weft_isa_best();
+    else if (!weft_isa_parse(o->isa, &run->isa))
+        return weft_fail(WEFT_ERR_REFUSED, "isa %s is unknown; use best, ref, avx2, avx512 or amx", o->isa);
+    if (run->prec == WEFT_PREC_F64) run->isa = WEFT_ISA_REF;
+    if (o->cp_layout) WEFT_TRY(weft_layout_parse(o->cp_layout, &run->layout));
+    return WEFT_OK;
+}
+
+static weft_status config_from_table(const weft_run_options *o, weft_model_config *c)
+{
+    static const struct { const char *name; weft_family family; } families[] = {
+        {"llama", WEFT_LLAMA}, {"qwen2", WEFT_QWEN2}, {"qwen3", WEFT_QWEN3}, {"mistral", WEFT_MISTRAL}, {"gpt2", WEFT_GPT2}};
+    *c = (weft_model_config){.V = o->vocab, .C = o->hidden, .L = o->layers, .H = (int)o->heads, .norm_eps = o->norm_eps,
+                             .tied = o->tied, .window = o->sliding_window, .max_position = o->seq_length, .bos = -1, .eos = -1};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (!strcmp(o->family, families[i].name)) c->family = families[i].family;
+    bool gpt2 = c->family == WEFT_GPT2;
+    c->F = o->intermediate ? o->intermediate : gpt2 ? 4 * c->C : (8 * c->C / 3 + 15) / 16 * 16;
+    c->Hkv = (int)(o->kv_heads ? o->kv_heads : o->heads);
+    if (!o->head_dim && o->hidden % o->heads)
+        return weft_fail(WEFT_ERR_REFUSED, "model.hidden_size %lld is no multiple of model.heads %lld; change one or give model.head_dim",
+                         (long long)o->hidden, (long long)o->heads);
+    c->D = (int)(o->head_dim ? o->head_dim : o->hidden / o->heads);
+    c->qkv_bias = gpt2 || c->family == WEFT_QWEN2;
+    c->o_bias = c->mlp_bias = gpt2;
+    c->rope = (weft_rope_config){.type = gpt2 ? WEFT_ROPE_NONE : WEFT_ROPE_PLAIN, .theta = o->rope_theta, .factor = 1};
+    if (c->V == WEFT_BYTE_VOCAB) c->bos = WEFT_BYTE_BOS, c->eos = WEFT_BYTE_EOD;
+    return weft_model_config_check(c, "the options model.*");
+}
+
+weft_status weft_run_model_config(const weft_run *run, weft_model_config *out)
+{
+    const weft_run_options *o = run->o;
+    if (o->model_dir && o->model_config)
+        return weft_fail(WEFT_ERR_REFUSED, "model.dir and model.config both say what the model is; give one of them");
+    if (o->model_config) return weft_model_config_read(out, o->model_config);
+    if (!o->model_dir) return config_from_table(o, out);
+    weft_text path = {0};
+    weft_text_add(&path, "%s/config.json", o->model_dir);
+    weft_status st = path.failed ? weft_fail(WEFT_ERR_MEMORY, "no memory for a path") : weft_model_config_read(out, path.data);
+    weft_text_free(&path);
+    return st;
+}

@@ -1,0 +1,21 @@
+/* report.c — findings of a verification. */
+#include "train/train.h"
+
+#include <string.h>
+
+weft_status weft_report_add(weft_report *r, const char *name, double error, double limit)
+{
+    if (r->n == r->capacity) {
+        int capacity = r->capacity ? 2 * r->capacity : 64;
+        weft_finding *rows = NULL;
+        WEFT_TRY(WEFT_NEW(r->arena, capacity, "findings", &rows));
+        if (r->n) memcpy(rows, r->row, (size_t)r->n * sizeof *rows);
+        r->row = rows;
+        r->capacity = capacity;
+    }
+    const char *kept = NULL;
+    WEFT_TRY(weft_arena_strdup(r->arena, name, &kept));
+    r->row[r->n++] = (weft_finding){kept, error, limit};
+    r->failed += !(error <= limit); /* NaN fails */
+    return WEFT_OK;
+}

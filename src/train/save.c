@@ -1,0 +1,37 @@
+/* save.c — a Hugging Face directory: written under a temporary name, renamed when it is complete. */
+#include "train/trainer_impl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static weft_status write_into(weft_trainer *t, const char *dir)
+{
+    static const struct { const char *name; weft_dtype dtype; const char *torch; } types[] = {
+        {"fp32", WEFT_F32, "float32"}, {"bf16", WEFT_BF16, "bfloat16"}, {"fp16", WEFT_F16, "float16"}};
+    int which = 0, n = 0;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(t->run->o->save_dtype, types[i].name)) which = i;
+    const weft_spec *spec = weft_model_spec(t->engine.model, &n);
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s/config.json", dir) >= sizeof path)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: the path is too long", dir);
+    WEFT_TRY(weft_model_config_write(&t->config, path, types[which].torch));
+    return weft_ckpt_save_weights(dir, spec, n, weft_model_weights(t->engine.model), weft_prec_real(t->run->prec),
+                                  types[which].dtype, (int64_t)4 << 30);
+}
+
+weft_status weft_trainer_write(weft_trainer *t, const char *dir)
+{
+    char tmp[4096];
+    struct stat there;
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp-%ld", dir, (long)getpid()) >= sizeof tmp)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: the path is too long", dir);
+    if (!stat(dir, &there)) return weft_fail(WEFT_ERR_REFUSED, "%s exists already; a checkpoint is never overwritten", dir);
+    WEFT_TRY(weft_make_dir(tmp));
+    WEFT_TRY(write_into(t, tmp));
+    if (rename(tmp, dir)) return weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", tmp, dir, strerror(errno));
+    return WEFT_OK;
+}

@@ -1,0 +1,113 @@
+/* step.c — one optimizer step; the table of contents of training.
+ *
+ * The one contract (design 2.8): loss = sum of nll over valid tokens / number of valid tokens, both over
+ * dp x cp x accumulation. Every rank back-propagates its own sum over the global count and gradients are
+ * summed over dp x cp, so no parallel size appears in any formula. */
+#include "train/trainer_impl.h"
+
+#include <math.h>
+
+weft_status weft_trainer_load(weft_trainer *t, bool valid, int64_t a, int64_t first_sequence, weft_docs *docs)
+{
+    int64_t B = t->run->o->micro_batch, T = t->run->o->seq_length;
+    int64_t *cu = t->cu + a * B * (t->max_docs + 1), *first = t->first + a * (B + 1), used = 0;
+    for (int64_t b = 0; b < B; b++) {
+        int64_t at = (a * B + b) * T;
+        weft_sequence s = {.token = t->token + at, .target = t->target + at, .cu = cu + used};
+        WEFT_TRY(weft_batches_sequence(t->batches, valid, first_sequence + b, &s));
+        first[b] = used;
+        used += s.docs + 1;
+    }
+    first[B] = used;
+    *docs = (weft_docs){.B = B, .T = T, .cu = cu, .first = first};
+    return WEFT_OK;
+}
+
+/* Sequence i of a step goes to micro-batch i / (B dp), data-parallel rank i / B mod dp: a function of the
+ * step and the dp index only, so all ranks of a cp group read the same text. */
+static int64_t first_sequence(const weft_trainer *t, int64_t a)
+{
+    int64_t B = t->run->o->micro_batch, dp = t->run->mesh.dp;
+    return t->step * t->accumulation * B * dp + (a * dp + t->engine.mesh.at.dp) * B;
+}
+
+static int64_t count_valid(const int32_t *target, int64_t n)
+{
+    int64_t valid = 0;
+    for (int64_t i = 0; i < n; i++) valid += target[i] >= 0;
+    return valid;
+}
+
+/* Loads every micro-batch of the step and counts its labels over dp (all cp ranks count the same). */
+static weft_status load_step(weft_trainer *t, int64_t *valid)
+{
+    weft_docs docs;
+    int64_t per_micro = t->run->o->micro_batch * t->run->o->seq_length;
+    for (int64_t a = 0; a < t->accumulation; a++) WEFT_TRY(weft_trainer_load(t, false, a, first_sequence(t, a), &docs));
+    *valid = count_valid(t->target, t->accumulation * per_micro);
+    return weft_all_reduce(t->engine.mesh.dp, valid, 1, WEFT_I64, WEFT_SUM);
+}
+
+static weft_status run_micro(weft_trainer *t, int64_t a, int64_t valid, double *nll)
+{
+    int64_t B = t->run->o->micro_batch, T = t->run->o->seq_length;
+    weft_docs docs = {.B = B, .T = T, .cu = t->cu + a * B * (t->max_docs + 1), .first = t->first + a * (B + 1)};
+    double sum = 0;
+    WEFT_TRY(weft_engine_run(&t->engine, t->token + a * B * T, t->target + a * B * T, &docs, true, 1.0 / (double)valid,
+                             &sum, NULL));
+    *nll += sum;
+    return WEFT_OK;
+}
+
+static weft_status update(weft_trainer *t, weft_record *r)
+{
+    void *gradients = weft_model_gradients(t->engine.model);
+    WEFT_TRY(weft_optim_reduce(t->optim, t->engine.mesh.dp_cp, gradients));
+    r->grad_norm = weft_optim_norm(t->optim, gradients);
+    r->lr = weft_lr_at(&t->optim_options, t->step);
+    WEFT_TRY(weft_optim_update(t->optim, weft_model_weights(t->engine.model), gradients, r->grad_norm, r->lr, t->step + 1));
+    weft_model_weights_changed(t->engine.model);
+    return WEFT_OK;
+}
+
+static void fill_record(weft_trainer *t, weft_record *r, double begin, const weft_counters *before)
+{
+    weft_counters after;
+    weft_world_counters(t->world, &after);
+    const weft_run_options *o = t->run->o;
+    r->step = t->step;
+    r->steps = o->steps;
+    r->seconds = weft_now(&t->ctx->clock) - begin;
+    r->tokens = t->accumulation * o->micro_batch * o->seq_length * t->run->mesh.dp;
+    r->comm_share = (after.flight_seconds - before->flight_seconds) / r->seconds;
+    r->exposed_share = (after.exposed_seconds - before->exposed_seconds) / r->seconds;
+    r->bytes_logical = after.bytes_logical - before->bytes_logical;
+    r->messages = after.messages - before->messages;
+    r->memory_bytes = (double)t->ctx->mem.peak + (double)weft_gemm_bytes(t->engine.gemm);
+    r->resident_bytes = weft_resident_bytes();
+    r->imbalance = t->engine.imbalance;
+    r->eta_seconds = r->seconds * (double)(o->steps - t->step);
+}
+
+weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
+{
+    double begin = weft_now(&t->ctx->clock), nll = 0;
+    weft_counters before;
+    weft_world_counters(t->world, &before);
+    *r = (weft_record){0};
+    WEFT_TRY(load_step(t, &r->valid_tokens));
+    r->skipped = r->valid_tokens == 0;
+    if (!r->skipped) {
+        weft_model_zero_gradients(t->engine.model);
+        for (int64_t a = 0; a < t->accumulation; a++) WEFT_TRY(run_micro(t, a, r->valid_tokens, &nll));
+        WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
+        r->loss = nll / (double)r->valid_tokens;
+        if (!isfinite(r->loss))
+            return weft_fail(WEFT_ERR_NUMERIC, "the loss of step %lld is not finite; lower optim.lr or look at the data",
+                             (long long)t->step + 1);
+        WEFT_TRY(update(t, r));
+    }
+    t->step++;
+    fill_record(t, r, begin, &before);
+    return WEFT_OK;
+}

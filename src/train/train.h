@@ -1,0 +1,136 @@
+/* train.h — the door of the room `train`: what a run is asked to do, the trainer and its step, evaluation,
+ * verification against outside numbers, generation. Prints nothing: progress goes through callbacks. */
+#ifndef WEFT_TRAIN_H
+#define WEFT_TRAIN_H
+
+#include "data/data.h"
+#include "metrics/metrics.h"
+
+/* ---- options -------------------------------------------------------------------------------------- */
+
+enum { /* commands, as bits in the option table */
+    WEFT_CMD_TRAIN = 1, WEFT_CMD_EVAL = 2, WEFT_CMD_VERIFY = 4, WEFT_CMD_ATTENTION = 8, WEFT_CMD_GENERATE = 16,
+    WEFT_CMD_INFO = 32
+};
+
+typedef struct weft_run_options { /* filled by the table in options.c, which documents every field */
+    int64_t cp, dp, tp, pp, pcp_size;
+    const char *cp_strategy, *cp_comm_type, *cp_layout;
+    bool async_cp_comm;
+
+    const char *model_dir, *model_config, *family;
+    int64_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, sliding_window;
+    double rope_theta, norm_eps;
+    bool tied;
+
+    const char *data_path, *separator;
+    bool document_mask;
+    double valid_fraction;
+
+    int64_t steps, seq_length, micro_batch, global_batch, compare_steps;
+    double lr, min_lr, beta1, beta2, adam_eps, weight_decay, clip;
+    int64_t warmup_steps, decay_steps;
+    int64_t eval_interval, eval_sequences, save_interval;
+    const char *save_dtype;
+
+    const char *precision, *isa;
+    int64_t seed, threads;
+    double timeout;
+    const char *run_name, *run_root;
+    bool overwrite;
+
+    const char *out, *prompt, *prompt_ids, *output;
+    int64_t max_new_tokens, sample_tokens;
+    double temperature, top_p;
+} weft_run_options;
+
+const weft_opt *weft_run_table(int *n);
+
+typedef struct weft_run { /* the options, checked and resolved */
+    const weft_run_options *o;
+    weft_prec prec;
+    weft_isa isa;
+    weft_layout layout;
+    weft_mesh_shape mesh;
+    weft_cp_options cp;
+} weft_run;
+
+/* Settles aliases (--pcp-size, --cp-comm-type), parses names, refuses what contradicts. LOCAL */
+weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_run_options *o);
+
+/* The model's config: of a directory, of a config.json, or from the option table. LOCAL */
+weft_status weft_run_model_config(const weft_run *run, weft_model_config *out);
+
+/* ---- one rank's machinery for a run --------------------------------------------------------------- */
+
+typedef struct weft_engine { /* what every command that runs a model needs, opened in order */
+    weft_ctx *ctx;
+    const weft_run *run;
+    weft_kern kern;
+    weft_gemm *gemm;
+    weft_mesh mesh;
+    weft_arena *arena;     /* lives as long as the engine */
+    weft_model_config config;
+    weft_model *model;
+    weft_shard shard;      /* of the micro-batch that is bound */
+    int64_t B, T, rows;    /* largest micro-batch; rows: of this rank, at most */
+    int64_t *index, *pos;  /* [rows] token index in [0, B*T) of local rows */
+    int32_t *token, *target; /* [rows] of this rank */
+    double imbalance;      /* of the bound micro-batch: max / mean visible area over cp ranks */
+} weft_engine;
+
+typedef struct weft_engine_options { int64_t B, T, max_docs; bool train; } weft_engine_options;
+
+/* COLLECTIVE over the world. */
+weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *run, const weft_model_config *config,
+                             const weft_engine_options *o);
+void weft_engine_close(weft_engine *e);
+
+/* Cuts `B` whole sequences (token, target [B*T]; docs) over the cp ranks and runs this rank's part.
+ * COLLECTIVE over cp. token_nll: [rows] (R) or NULL. */
+weft_status weft_engine_run(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
+                            bool backward, double grad_scale, double *nll_sum, void *token_nll);
+
+/* ---- trainer -------------------------------------------------------------------------------------- */
+
+typedef struct weft_trainer weft_trainer;
+
+/* Opens data, model, optimizer; weights from model_dir or random by address. COLLECTIVE over the world. */
+weft_status weft_trainer_create(weft_trainer **out, weft_world *world, const weft_run *run);
+void weft_trainer_destroy(weft_trainer *t);
+/* One optimizer step: fills the record. COLLECTIVE over the world. */
+weft_status weft_trainer_step(weft_trainer *t, weft_record *record);
+/* Mean loss over the first `sequences` held-out sequences. COLLECTIVE over the world. */
+weft_status weft_trainer_eval(weft_trainer *t, int64_t sequences, double *loss);
+/* Hugging Face directory: config.json and model.safetensors; complete when it has its name. Rank 0 writes. COLLECTIVE */
+weft_status weft_trainer_save(weft_trainer *t, const char *dir);
+const weft_engine *weft_trainer_engine(const weft_trainer *t);
+int64_t weft_trainer_windows(const weft_trainer *t, bool valid);
+double weft_trainer_unigram_entropy(const weft_trainer *t); /* nats per token, of the training text */
+
+/* ---- verification --------------------------------------------------------------------------------- */
+
+typedef struct weft_finding { const char *name; double error, limit; } weft_finding;
+
+typedef struct weft_report { /* rank 0 fills it; the others leave it empty */
+    weft_arena *arena;
+    weft_finding *row;
+    int n, capacity, failed;
+    weft_text note;          /* lines for information */
+} weft_report;
+weft_status weft_report_add(weft_report *r, const char *name, double error, double limit);
+
+/* `weft attention CASE`: one attention problem, forward and backward, on the ranks of the world. COLLECTIVE */
+weft_status weft_verify_attention(weft_world *world, const weft_run *run, const char *path, weft_report *report);
+/* `weft verify DIR CASE`. COLLECTIVE */
+weft_status weft_verify_model(weft_world *world, const weft_run *run, const char *dir, const char *path,
+                              weft_report *report);
+
+/* ---- generation ----------------------------------------------------------------------------------- */
+
+typedef struct weft_sampling { double temperature, top_p; uint64_t seed; int64_t max_new, eos; } weft_sampling;
+/* Continues prompt[n]; `emit` gets every new token. Temperature 0: greedy. LOCAL */
+weft_status weft_generate(weft_model *model, const weft_model_config *config, weft_prec prec, const int32_t *prompt,
+                          int64_t n, const weft_sampling *s, void (*emit)(void *ud, int32_t token), void *ud);
+
+#endif

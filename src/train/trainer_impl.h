@@ -1,0 +1,32 @@
+/* trainer_impl.h — what the files of the trainer share. */
+#ifndef WEFT_TRAINER_IMPL_H
+#define WEFT_TRAINER_IMPL_H
+
+#include "train/train.h"
+
+struct weft_trainer {
+    weft_ctx *ctx;
+    weft_world *world;
+    const weft_run *run;
+    weft_model_config config;
+    weft_arena *arena;
+    weft_tokens *tokens;
+    weft_batches *batches;
+    weft_engine engine;
+    weft_optim *optim;
+    weft_optim_options optim_options;
+    int64_t accumulation;     /* micro-batches per step and rank */
+    int64_t max_docs;         /* of one sequence */
+    int64_t step;             /* updates done */
+    /* all sequences of this rank's part of a step */
+    int32_t *token, *target;  /* [accumulation][B][T] */
+    int64_t *cu;              /* [accumulation][...] document offsets, packed per micro-batch */
+    int64_t *first;           /* [accumulation][B+1] */
+};
+
+/* Reads micro-batch `a` (sequences first_sequence ...) into its place. LOCAL */
+weft_status weft_trainer_load(weft_trainer *t, bool valid, int64_t a, int64_t first_sequence, weft_docs *docs);
+/* Writes config.json and the weights into a folder that gets its name when it is complete. LOCAL */
+weft_status weft_trainer_write(weft_trainer *t, const char *dir);
+
+#endif
