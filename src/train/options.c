@@ -121,6 +121,13 @@ static const weft_opt table[] = {
      "auto: text for the byte vocabulary, else ids", G},
 };
 
+#undef T
+#undef E
+#undef V
+#undef A
+#undef G
+#undef I
+
 const weft_opt *weft_run_table(int *n)
 {
     *n = (int)(sizeof table / sizeof *table);

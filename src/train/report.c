@@ -19,3 +19,11 @@ weft_status weft_report_add(weft_report *r, const char *name, double error, doub
     r->failed += !(error <= limit); /* NaN fails */
     return WEFT_OK;
 }
+
+weft_status weft_report_share(weft_comm *comm, weft_report *r)
+{
+    int64_t failed = r->failed;
+    WEFT_TRY(weft_broadcast(comm, &failed, sizeof failed, 0));
+    r->failed = (int)failed;
+    return WEFT_OK;
+}

@@ -112,13 +112,15 @@ double weft_trainer_unigram_entropy(const weft_trainer *t); /* nats per token, o
 
 typedef struct weft_finding { const char *name; double error, limit; } weft_finding;
 
-typedef struct weft_report { /* rank 0 fills it; the others leave it empty */
+typedef struct weft_report { /* rank 0 fills it; the others get the number of failures */
     weft_arena *arena;
     weft_finding *row;
     int n, capacity, failed;
     weft_text note;          /* lines for information */
 } weft_report;
 weft_status weft_report_add(weft_report *r, const char *name, double error, double limit);
+/* Rank 0's number of failures, on every rank. COLLECTIVE */
+weft_status weft_report_share(weft_comm *comm, weft_report *r);
 
 /* `weft attention CASE`: one attention problem, forward and backward, on the ranks of the world. COLLECTIVE */
 weft_status weft_verify_attention(weft_world *world, const weft_run *run, const char *path, weft_report *report);

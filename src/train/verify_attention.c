@@ -337,15 +337,20 @@ static weft_status collect(attention_case *c, weft_st_entry *got, int *n)
     return WEFT_OK;
 }
 
+static weft_status judge_on_root(attention_case *c, const weft_st_entry *got, int n, weft_report *report)
+{
+    if (c->ctx->rank != 0) return WEFT_OK;
+    WEFT_TRY(compare(c, got, n, report));
+    return c->run->o->out ? weft_st_write(c->run->o->out, got, n, NULL) : WEFT_OK;
+}
+
 static weft_status judge(attention_case *c, weft_report *report)
 {
     weft_st_entry got[TENSORS + 2];
     int n = 0;
     WEFT_TRY(collect(c, got, &n));
-    if (c->ctx->rank != 0) return WEFT_OK;
-    WEFT_TRY(compare(c, got, n, report));
-    if (c->run->o->out) WEFT_TRY(weft_st_write(c->run->o->out, got, n, NULL));
-    return WEFT_OK;
+    WEFT_TRY(weft_agree(c->comm, judge_on_root(c, got, n, report)));
+    return weft_report_share(c->comm, report);
 }
 
 weft_status weft_verify_attention(weft_world *world, const weft_run *run, const char *path, weft_report *report)

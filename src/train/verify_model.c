@@ -243,7 +243,8 @@ static weft_status check_case(weft_checker *k, const char *dir, weft_report *rep
         weft_model_describe(k->e.model, &report->note);
         weft_text_add(&report->note, "\n");
     }
-    if (t.steps) st = run_trajectory(k, &t, optim, report);
+    if (t.steps) WEFT_TRY_OR(st, run_trajectory(k, &t, optim, report), out);
+    st = weft_report_share(k->e.mesh.all, report);
 out:
     if (optim) weft_optim_destroy(optim);
     return st;

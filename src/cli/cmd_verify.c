@@ -1,0 +1,65 @@
+/* cmd_verify.c — `weft attention` and `weft verify`: Weft against numbers that it did not make. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void print_findings(const weft_report *r)
+{
+    int width = 24;
+    for (int i = 0; i < r->n; i++)
+        if ((int)strlen(r->row[i].name) > width) width = (int)strlen(r->row[i].name);
+    printf("%-*s  %9s  %9s\n", width, "tensor", "error", "limit");
+    for (int i = 0; i < r->n; i++)
+        printf("%-*s  %9.2e  %9.2e  %s\n", width, r->row[i].name, r->row[i].error, r->row[i].limit, r->row[i].error <= r->row[i].limit ? "ok" : "FAILED");
+}
+
+static void print_report(const weft_report *r, const char *what)
+{
+    if (r->note.data) printf("%s", r->note.data);
+    if (r->n) print_findings(r);
+    if (!r->n) printf("%s: the file holds no expected values; nothing was compared\n", what);
+    else if (r->failed) printf("%s: %d of %d comparisons FAILED\n", what, r->failed, r->n);
+    else printf("%s: all %d comparisons hold\n", what, r->n);
+    fflush(stdout);
+}
+
+static weft_status with_report(weft_cli *cli, weft_world *world, const char *what,
+                               weft_status (*run)(weft_cli *, weft_world *, weft_report *))
+{
+    weft_report report = {0};
+    weft_ctx *ctx = weft_world_ctx(world);
+    WEFT_TRY(weft_arena_create(&report.arena, &ctx->mem, "report", NULL));
+    weft_status st = run(cli, world, &report);
+    if (st >= 0 && weft_is_root(world)) print_report(&report, what);
+    if (st >= 0 && report.failed) st = weft_fail(WEFT_ERR_COMPARE, "%d comparisons failed", report.failed);
+    weft_text_free(&report.note);
+    weft_arena_destroy(report.arena);
+    return st;
+}
+
+static weft_status attention_run(weft_cli *cli, weft_world *world, weft_report *report)
+{
+    return weft_verify_attention(world, &cli->run, cli->positional[0], report);
+}
+
+static weft_status attention_body(weft_cli *cli, weft_world *world) { return with_report(cli, world, cli->positional[0], attention_run); }
+
+static weft_status attention_check(weft_cli *cli) { return weft_need_file(cli->positional[0], "case"); }
+
+const weft_command weft_cmd_attention = {"attention", "attention CASE.safetensors [--cp N] [--out OUT.safetensors] [options]",
+                                         "one attention problem from a file, forward and backward, compared with the file's values",
+                                         WEFT_CMD_ATTENTION, 1, 1, false, true, attention_check, attention_body};
+
+static weft_status verify_run(weft_cli *cli, weft_world *world, weft_report *report)
+{
+    return weft_verify_model(world, &cli->run, cli->positional[0], cli->positional[1], report);
+}
+
+static weft_status verify_body(weft_cli *cli, weft_world *world) { return with_report(cli, world, cli->positional[1], verify_run); }
+
+static weft_status verify_check(weft_cli *cli) { return weft_need_file(cli->positional[1], "case"); }
+
+const weft_command weft_cmd_verify = {"verify", "verify MODEL_DIR CASE.safetensors [--cp N] [--dp N] [--out OUT.safetensors] [options]",
+                                      "a model's loss and gradients on given tokens, compared with the file's values or with one rank",
+                                      WEFT_CMD_VERIFY, 2, 2, false, true, verify_check, verify_body};

@@ -1,0 +1,111 @@
+/* launch.c — puts a command's body on its ranks. Without a launcher, the first process becomes the supervisor
+ * and starts the ranks by executing itself again, before any thread exists. */
+#include "cli/cli.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+static int allowed_cpus(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+}
+
+static void write_log(void *ud, weft_log_level level, const char *line)
+{
+    (void)ud;
+    fprintf(stderr, "weft: %s%s\n", level == WEFT_LOG_WARN ? "warning: " : "", line);
+}
+
+static int ranks_of(const weft_cli *cli)
+{
+    weft_mesh_shape m = cli->run.mesh;
+    return cli->command->ranks ? m.tp * m.cp * m.dp * m.pp : 1;
+}
+
+/* As asked, else this rank's share of the cores, of which the supervisor may have left it its own only. */
+static int threads_of(const weft_cli *cli, int ranks)
+{
+    int cpus = allowed_cpus(), share = getenv("WEFT_LOCAL_PINNED") ? cpus : cpus / ranks;
+    if (cli->options.threads > 0) return (int)cli->options.threads;
+    return share > 1 ? share : 1;
+}
+
+static weft_status open_ctx(weft_ctx *ctx, const weft_cli *cli, int rank, int ranks)
+{
+    weft_ctx_init(ctx);
+    ctx->rank = rank;
+    ctx->world = ranks;
+    ctx->threads = threads_of(cli, ranks);
+    ctx->log = (weft_log){write_log, NULL, WEFT_LOG_WARN};
+#ifdef _OPENMP
+    omp_set_dynamic(0);
+    omp_set_num_threads(ctx->threads);
+#endif
+    return weft_fault_parse(&ctx->fault, getenv("WEFT_FAULT"));
+}
+
+/* A failed comparison is a result, not an accident: every rank has it, and nobody is aborted for it. */
+static weft_status run_body(weft_cli *cli, weft_world *world)
+{
+    if (cli->options.timeout > 0) weft_world_set_timeout(world, cli->options.timeout);
+    weft_status st = cli->command->body(cli, world);
+    if (st < 0 && st != WEFT_ERR_COMPARE) weft_world_abort(world, st, weft_last_error());
+    weft_world_close(world);
+    return st;
+}
+
+static int run_alone(weft_cli *cli)
+{
+    weft_ctx ctx;
+    weft_world *world = NULL;
+    weft_status st = open_ctx(&ctx, cli, 0, 1);
+    if (st >= 0) st = weft_world_self(&world, &ctx);
+    if (st >= 0) st = run_body(cli, world);
+    if (st < 0 && st != WEFT_ERR_COMPARE) fprintf(stderr, "weft: %s\n", weft_last_error());
+    return weft_exit_code(st);
+}
+
+/* In a child the supervisor prints the message of the first rank that failed. */
+static int run_as_child(weft_cli *cli, weft_local *local, int rank)
+{
+    weft_ctx ctx;
+    weft_world *world = NULL;
+    weft_status st = open_ctx(&ctx, cli, rank, ranks_of(cli));
+    if (st >= 0) st = weft_world_local(&world, &ctx, local, rank);
+    if (st >= 0) st = run_body(cli, world);
+    else fprintf(stderr, "weft: rank %d: %s\n", rank, weft_last_error());
+    weft_local_destroy(local);
+    return weft_exit_code(st);
+}
+
+int weft_launch(weft_cli *cli)
+{
+    int ranks = ranks_of(cli), rank = 0, code = 3;
+    weft_local *local = NULL;
+    weft_status st = weft_local_from_env(&local, &rank);
+    if (st >= 0 && local) return run_as_child(cli, local, rank);
+    if (st >= 0 && ranks == 1) return run_alone(cli);
+    if (st >= 0) {
+        weft_spawn spawn = {.ranks = ranks, .threads_per_rank = threads_of(cli, ranks), .argv = cli->argv, .grace_seconds = 3};
+        st = weft_local_supervise(&spawn, &code);
+    }
+    if (st < 0 && st != WEFT_ERR_COMPARE) fprintf(stderr, "weft: %s\n", weft_last_error());
+    return code;
+}
+
+bool weft_is_root(const weft_world *world) { return weft_world_rank(world) == 0; }
+
+weft_status weft_need_file(const char *path, const char *what)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return weft_fail(WEFT_ERR_REFUSED, "%s %s: no such file, or it cannot be read", what, path);
+    fclose(f);
+    return WEFT_OK;
+}

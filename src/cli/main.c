@@ -1,0 +1,119 @@
+/* main.c — the table of commands, and the way from words to a resolved run. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const weft_command *const commands[] = {&weft_cmd_train,     &weft_cmd_eval,     &weft_cmd_verify,
+                                               &weft_cmd_attention, &weft_cmd_generate, &weft_cmd_info};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_usage(FILE *to)
+{
+    fprintf(to, "weft %s: exact long-context training, one sequence cut over many ranks\n\nusage: weft COMMAND [...]\n\n", weft_version());
+    for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->doc);
+    fprintf(to, "\nweft COMMAND --help lists a command's options. Exit codes: 0 good, 1 a comparison failed, 2 refused, 3 failed while running.\n");
+}
+
+static const weft_command *find_command(const char *word)
+{
+    const char *names[COMMANDS];
+    for (int i = 0; i < COMMANDS; i++) {
+        names[i] = commands[i]->name;
+        if (!strcmp(word, names[i])) return commands[i];
+    }
+    const char *near = weft_suggest(word, names, COMMANDS);
+    fprintf(stderr, "weft: unknown command \"%s\"%s%s%s; weft --help lists them\n", word, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return NULL;
+}
+
+static weft_status init_options(weft_cli *cli)
+{
+    int n = 0;
+    const weft_opt *table = weft_run_table(&n);
+    return weft_opts_init(&cli->opts, table, n, cli->command->bit, &cli->options, cli->arena);
+}
+
+static int print_help(weft_cli *cli)
+{
+    weft_text t = {0};
+    weft_opts_help(&cli->opts, &t);
+    printf("usage: weft %s\n%s\n\n%s", cli->command->usage, cli->command->doc, t.data ? t.data : "");
+    weft_text_free(&t);
+    return 0;
+}
+
+static weft_status check_positional(const weft_cli *cli)
+{
+    const weft_command *c = cli->command;
+    if (cli->n_positional < c->positional_min)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: something is missing; usage: weft %s", c->name, c->usage);
+    if (cli->n_positional > c->positional_max)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: \"%s\" is one word too many; usage: weft %s", c->name, cli->positional[c->positional_max], c->usage);
+    return WEFT_OK;
+}
+
+static weft_status read_words(weft_cli *cli, int argc, char *const *argv)
+{
+    cli->n_positional = 0;
+    return weft_opts_argv(&cli->opts, argc, argv, cli->positional, WEFT_POSITIONAL_MAX, &cli->n_positional);
+}
+
+/* defaults < config file < WEFT_ISA < flags. The file's name is among the words, so these are read twice. */
+static weft_status parse(weft_cli *cli, int argc, char *const *argv)
+{
+    WEFT_TRY(init_options(cli));
+    WEFT_TRY(read_words(cli, argc, argv));
+    WEFT_TRY(check_positional(cli));
+    if (cli->command->config_file && cli->n_positional) {
+        WEFT_TRY(init_options(cli));
+        WEFT_TRY(weft_opts_yaml(&cli->opts, cli->positional[0]));
+        WEFT_TRY(read_words(cli, argc, argv));
+    }
+    const char *isa = getenv("WEFT_ISA");
+    if (isa && *isa && !weft_opts_given(&cli->opts, "run.isa")) {
+        weft_status st = weft_opts_set(&cli->opts, "run.isa", isa, 2);
+        if (st < 0) return weft_fail_at(st, "WEFT_ISA: ");
+    }
+    return weft_run_resolve(&cli->run, &cli->opts, &cli->options);
+}
+
+static bool asks_for_help(int argc, char *const *argv)
+{
+    for (int i = 0; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return true;
+    return false;
+}
+
+static int run_command(weft_cli *cli, int argc, char *const *argv)
+{
+    weft_ctx_init(&cli->ctx);
+    weft_status st = weft_arena_create(&cli->arena, &cli->ctx.mem, "options", NULL);
+    if (st >= 0 && asks_for_help(argc, argv)) {
+        st = init_options(cli);
+        if (st >= 0) return print_help(cli);
+    }
+    if (st >= 0) st = parse(cli, argc, argv);
+    if (st >= 0 && cli->command->check) st = cli->command->check(cli);
+    if (st >= 0) return weft_launch(cli);
+    fprintf(stderr, "weft: %s\n", weft_last_error());
+    return weft_exit_code(st);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        print_usage(argc < 2 ? stderr : stdout);
+        return argc < 2 ? 2 : 0;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("weft %s\n", weft_version());
+        return 0;
+    }
+    weft_cli cli = {.argv = argv, .command = find_command(argv[1])};
+    if (!cli.command) return 2;
+    int code = run_command(&cli, argc - 2, argv + 2);
+    weft_arena_destroy(cli.arena);
+    return code;
+}
