@@ -52,6 +52,15 @@ void weft_engine_close(weft_engine *e)
     memset(e, 0, sizeof *e);
 }
 
+weft_status weft_engine_load(weft_engine *e, const char *dir)
+{
+    int n = 0;
+    const weft_spec *spec = weft_model_spec(e->model, &n);
+    WEFT_TRY(weft_ckpt_load_weights(dir, spec, n, e->config.tied, weft_model_weights(e->model), weft_prec_real(e->run->prec)));
+    weft_model_weights_changed(e->model);
+    return WEFT_OK;
+}
+
 /* Largest share of visible area over the mean: what a rank waits for at worst. Layers with a window count
  * once, as they follow the same documents. */
 static double area_imbalance(const weft_engine *e)

@@ -35,3 +35,17 @@ weft_status weft_trainer_write(weft_trainer *t, const char *dir)
     if (rename(tmp, dir)) return weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", tmp, dir, strerror(errno));
     return WEFT_OK;
 }
+
+weft_status weft_remove_checkpoint(const char *dir)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
+    char path[4096];
+    struct stat there;
+    if (stat(dir, &there)) return WEFT_OK;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        if (unlink(path) && errno != ENOENT) return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+    }
+    if (rmdir(dir)) return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s (it holds files that are not a checkpoint's)", dir, strerror(errno));
+    return WEFT_OK;
+}

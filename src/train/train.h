@@ -85,6 +85,8 @@ typedef struct weft_engine_options { int64_t B, T, max_docs; bool train; } weft_
 weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *run, const weft_model_config *config,
                              const weft_engine_options *o);
 void weft_engine_close(weft_engine *e);
+/* Weights from a Hugging Face directory. LOCAL */
+weft_status weft_engine_load(weft_engine *e, const char *dir);
 
 /* Cuts `B` whole sequences (token, target [B*T]; docs) over the cp ranks and runs this rank's part.
  * COLLECTIVE over cp. token_nll: [rows] (R) or NULL. */
@@ -97,6 +99,8 @@ typedef struct weft_trainer weft_trainer;
 
 /* Opens data, model, optimizer; weights from model_dir or random by address. COLLECTIVE over the world. */
 weft_status weft_trainer_create(weft_trainer **out, weft_world *world, const weft_run *run);
+/* The same without gradients and optimizer: evaluation only. COLLECTIVE over the world. */
+weft_status weft_evaluator_create(weft_trainer **out, weft_world *world, const weft_run *run);
 void weft_trainer_destroy(weft_trainer *t);
 /* One optimizer step: fills the record. COLLECTIVE over the world. */
 weft_status weft_trainer_step(weft_trainer *t, weft_record *record);
@@ -104,9 +108,17 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *record);
 weft_status weft_trainer_eval(weft_trainer *t, int64_t sequences, double *loss);
 /* Hugging Face directory: config.json and model.safetensors; complete when it has its name. Rank 0 writes. COLLECTIVE */
 weft_status weft_trainer_save(weft_trainer *t, const char *dir);
+/* Removes the files that a checkpoint of ours holds, and their folder; nothing else, and no error when absent. LOCAL */
+weft_status weft_remove_checkpoint(const char *dir);
 const weft_engine *weft_trainer_engine(const weft_trainer *t);
 int64_t weft_trainer_windows(const weft_trainer *t, bool valid);
 double weft_trainer_unigram_entropy(const weft_trainer *t); /* nats per token, of the training text */
+
+/* The first `steps` steps of the run again, on one rank in this process; *worst: the largest difference to
+ * losses[steps]. `progress` after every step. LOCAL */
+weft_status weft_compare_one_rank(const weft_run *run, int threads, const weft_log *log, const double *losses, int64_t steps,
+                                  double *worst, void (*progress)(void *ud, int64_t step), void *ud);
+double weft_compare_limit(weft_prec prec);
 
 /* ---- verification --------------------------------------------------------------------------------- */
 

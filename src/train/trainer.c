@@ -43,12 +43,8 @@ static weft_status alloc_sequences(weft_trainer *t)
 
 static weft_status open_weights(weft_trainer *t)
 {
-    int n = 0;
-    const weft_spec *spec = weft_model_spec(t->engine.model, &n);
-    if (!t->run->o->model_dir) weft_model_init_weights(t->engine.model, (uint64_t)t->run->o->seed);
-    else
-        WEFT_TRY(weft_ckpt_load_weights(t->run->o->model_dir, spec, n, t->config.tied, weft_model_weights(t->engine.model),
-                                        weft_prec_real(t->run->prec)));
+    if (t->run->o->model_dir) return weft_engine_load(&t->engine, t->run->o->model_dir);
+    weft_model_init_weights(t->engine.model, (uint64_t)t->run->o->seed);
     weft_model_weights_changed(t->engine.model);
     return WEFT_OK;
 }
@@ -66,7 +62,7 @@ static weft_status open_optimizer(weft_trainer *t)
                              weft_model_weight_count(t->engine.model), &t->optim_options);
 }
 
-static weft_status open_all(weft_trainer *t, weft_world *world)
+static weft_status open_all(weft_trainer *t, weft_world *world, bool train)
 {
     const weft_run_options *o = t->run->o;
     WEFT_TRY(weft_run_model_config(t->run, &t->config));
@@ -74,20 +70,20 @@ static weft_status open_all(weft_trainer *t, weft_world *world)
     WEFT_TRY(weft_arena_create(&t->arena, &t->ctx->mem, "trainer", NULL));
     WEFT_TRY(open_data(t));
     WEFT_TRY(alloc_sequences(t));
-    weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch * t->max_docs, .train = true};
+    weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch * t->max_docs, .train = train};
     WEFT_TRY(weft_engine_open(&t->engine, world, t->run, &t->config, &eo));
     WEFT_TRY(open_weights(t));
-    return open_optimizer(t);
+    return train ? open_optimizer(t) : WEFT_OK;
 }
 
-weft_status weft_trainer_create(weft_trainer **out, weft_world *world, const weft_run *run)
+static weft_status create(weft_trainer **out, weft_world *world, const weft_run *run, bool train)
 {
     weft_trainer *t = calloc(1, sizeof *t);
     if (!t) return weft_fail(WEFT_ERR_MEMORY, "no memory for a trainer");
     t->ctx = weft_world_ctx(world);
     t->world = world;
     t->run = run;
-    weft_status st = open_all(t, world);
+    weft_status st = open_all(t, world, train);
     if (st < 0) {
         weft_trainer_destroy(t);
         return st;
@@ -95,6 +91,9 @@ weft_status weft_trainer_create(weft_trainer **out, weft_world *world, const wef
     *out = t;
     return WEFT_OK;
 }
+
+weft_status weft_trainer_create(weft_trainer **out, weft_world *world, const weft_run *run) { return create(out, world, run, true); }
+weft_status weft_evaluator_create(weft_trainer **out, weft_world *world, const weft_run *run) { return create(out, world, run, false); }
 
 void weft_trainer_destroy(weft_trainer *t)
 {

@@ -58,8 +58,7 @@ weft_status weft_checker_open(weft_checker *k, weft_world *world, const weft_run
     WEFT_TRY(weft_engine_open(&k->e, world, run, config, &eo));
     k->spec = weft_model_spec(k->e.model, &k->n);
     weft_dtype R = weft_prec_real(run->prec);
-    WEFT_TRY(weft_ckpt_load_weights(dir, k->spec, k->n, config->tied, weft_model_weights(k->e.model), R));
-    weft_model_weights_changed(k->e.model);
+    WEFT_TRY(weft_engine_load(&k->e, dir));
     WEFT_TRY(weft_arena_alloc(k->e.arena, c->B * c->T, weft_dtype_size(R), "token nll", &k->token_nll));
     return weft_arena_alloc(k->e.arena, k->e.rows, weft_dtype_size(R), "token nll", &k->mine);
 }

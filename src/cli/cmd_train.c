@@ -1,0 +1,266 @@
+/* cmd_train.c — `weft train`: the run's folder, its table, its lines, its checkpoints, its proof. */
+#include "cli/cli.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+typedef struct session { /* one rank's run */
+    weft_cli *cli;
+    weft_world *world;
+    weft_trainer *trainer;
+    weft_jsonl *jsonl;
+    weft_progress progress;
+    char dir[2048];
+    double *losses;        /* [steps] */
+    double last_eval;      /* NaN: none */
+    bool root;
+} session;
+
+/* ---- the run's folder ----------------------------------------------------------------------------- */
+
+static weft_status name_dir(session *s)
+{
+    const weft_run_options *o = &s->cli->options;
+    char stamp[64];
+    time_t now = time(NULL);
+    struct tm tm;
+    localtime_r(&now, &tm);
+    strftime(stamp, sizeof stamp, "train-%Y%m%d-%H%M%S", &tm);
+    const char *name = o->run_name ? o->run_name : stamp;
+    if ((size_t)snprintf(s->dir, sizeof s->dir, "%s/%s", o->run_root, name) >= sizeof s->dir - 64)
+        return weft_fail(WEFT_ERR_REFUSED, "run.root and run.name: the path is too long");
+    return WEFT_OK;
+}
+
+static weft_status write_resolved(session *s)
+{
+    char path[2112];
+    weft_text t = {0};
+    weft_opts_yaml_text(&s->cli->opts, &t);
+    snprintf(path, sizeof path, "%s/config.yaml", s->dir);
+    weft_status st = t.data ? weft_write_file(path, t.data, t.len) : weft_fail(WEFT_ERR_MEMORY, "no memory for the resolved configuration");
+    weft_text_free(&t);
+    return st;
+}
+
+/* An earlier run's numbers are never mixed with, or replaced by, this one's unless that is asked for. */
+static weft_status open_dir_on_root(session *s)
+{
+    char path[2112];
+    struct stat there;
+    if (!s->root) return WEFT_OK;
+    if (!s->cli->options.overwrite && !stat(s->dir, &there))
+        return weft_fail(WEFT_ERR_REFUSED, "%s exists already; choose another --name or give --overwrite", s->dir);
+    WEFT_TRY(weft_make_dir(s->dir));
+    WEFT_TRY(write_resolved(s));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
+    if (s->cli->options.overwrite) unlink(path);
+    return weft_jsonl_open(&s->jsonl, path);
+}
+
+static weft_status save(session *s, int64_t step)
+{
+    char path[2112];
+    snprintf(path, sizeof path, "%s/step-%08lld", s->dir, (long long)step);
+    if (s->root && s->cli->options.overwrite) WEFT_TRY(weft_remove_checkpoint(path));
+    return weft_trainer_save(s->trainer, path);
+}
+
+/* ---- what is printed ------------------------------------------------------------------------------ */
+
+static void write_out(void *ud, const char *bytes, size_t n)
+{
+    (void)ud;
+    fwrite(bytes, 1, n, stdout);
+    fflush(stdout);
+}
+
+static void say(session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(session *s, const char *fmt, ...)
+{
+    if (!s->root) return;
+    va_list ap;
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    fflush(stdout);
+}
+
+static int terminal_width(void)
+{
+    struct winsize w;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 100;
+}
+
+static void print_start(session *s)
+{
+    const weft_engine *e = weft_trainer_engine(s->trainer);
+    const weft_run_options *o = &s->cli->options;
+    weft_text t = {0};
+    char bytes[32];
+    if (!s->root) return;
+    weft_opts_table(&s->cli->opts, &t);
+    weft_text_add(&t, "\nranks        %d (%s): cp %d x dp %d, %d thread%s each, kernels %s\n", weft_world_size(s->world), weft_world_transport(s->world),
+                  e->mesh.size.cp, e->mesh.size.dp, e->ctx->threads, e->ctx->threads > 1 ? "s" : "", weft_isa_name(e->kern.isa));
+    weft_text_add(&t, "model        %lld parameters; attention ", (long long)weft_model_params(&e->config));
+    weft_model_describe(e->model, &t);
+    weft_text_add(&t, "\ndata         %lld sequences of %lld tokens to train on, %lld held out; unigram entropy %.4f nats\n",
+                  (long long)weft_trainer_windows(s->trainer, false), (long long)o->seq_length, (long long)weft_trainer_windows(s->trainer, true),
+                  weft_trainer_unigram_entropy(s->trainer));
+    weft_text_add(&t, "memory       %s on rank 0 before the first step\nfolder       %s\n\n", weft_format_bytes((double)e->ctx->mem.bytes, bytes, sizeof bytes), s->dir);
+    fputs(t.data ? t.data : "", stdout);
+    fflush(stdout);
+    weft_text_free(&t);
+}
+
+/* ---- the run -------------------------------------------------------------------------------------- */
+
+static bool due(int64_t interval, int64_t step) { return interval > 0 && step % interval == 0; }
+
+static weft_status evaluate(session *s, int64_t step)
+{
+    if (!s->cli->options.eval_sequences || !weft_trainer_windows(s->trainer, true)) return WEFT_OK;
+    WEFT_TRY(weft_trainer_eval(s->trainer, s->cli->options.eval_sequences, &s->last_eval));
+    weft_progress_break(&s->progress);
+    say(s, "step %5lld | held-out loss %.4f\n", (long long)step, s->last_eval);
+    return WEFT_OK;
+}
+
+static weft_status train_steps(session *s)
+{
+    const weft_run_options *o = &s->cli->options;
+    for (int64_t step = 1; step <= o->steps; step++) {
+        weft_record r;
+        WEFT_TRY(weft_trainer_step(s->trainer, &r));
+        s->losses[step - 1] = r.loss;
+        if (s->root) {
+            WEFT_TRY(weft_jsonl_write(s->jsonl, &r));
+            weft_progress_step(&s->progress, &r);
+        }
+        if (step == o->steps || due(o->eval_interval, step)) WEFT_TRY(evaluate(s, step));
+        if (step == o->steps || due(o->save_interval, step)) WEFT_TRY(save(s, step));
+    }
+    return WEFT_OK;
+}
+
+static void emit_text(void *ud, int32_t token) { weft_byte_decode(&token, 1, ud); }
+
+/* Control bytes of an untrained model must not reach the terminal. */
+static void print_clean(const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) putchar(*p == '\n' || (*p >= 32 && *p < 127) ? *p : '?');
+}
+
+static weft_status print_sample(session *s)
+{
+    const weft_engine *e = weft_trainer_engine(s->trainer);
+    const weft_run_options *o = &s->cli->options;
+    if (!s->root || !o->sample_tokens) return WEFT_OK;
+    if (e->config.V != WEFT_BYTE_VOCAB) return weft_fail(WEFT_ERR_REFUSED, "--sample-tokens needs the byte vocabulary (%d); this model has %lld", WEFT_BYTE_VOCAB, (long long)e->config.V);
+    static const char prompt[] = "And ";
+    int32_t ids[sizeof prompt];
+    weft_text t = {0};
+    weft_sampling how = {.temperature = 0.8, .top_p = 0.95, .seed = (uint64_t)o->seed, .max_new = o->sample_tokens, .eos = e->config.eos};
+    int64_t n = weft_byte_encode(prompt, sizeof prompt - 1, ids);
+    WEFT_TRY(weft_generate(e->model, &e->config, s->cli->run.prec, ids, n, &how, emit_text, &t));
+    printf("\nsample       \"%s\" continues (temperature 0.8, top-p 0.95):\n%s", prompt, prompt);
+    print_clean(t.data ? t.data : "");
+    printf("\n\n");
+    weft_text_free(&t);
+    return WEFT_OK;
+}
+
+static void compare_progress(void *ud, int64_t step)
+{
+    session *s = ud;
+    if (!s->progress.terminal) return;
+    printf("\rone rank     step %lld of %lld", (long long)step, (long long)s->cli->options.compare_steps);
+    fflush(stdout);
+}
+
+/* The other ranks have nothing left to do, so this one takes all cores. */
+static int take_all_cores(const weft_cli *cli)
+{
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (int i = 0; i < CPU_SETSIZE; i++) CPU_SET(i, &all);
+    sched_setaffinity(0, sizeof all, &all); /* the kernel keeps to what this process may use */
+    CPU_ZERO(&all);
+    int threads = sched_getaffinity(0, sizeof all, &all) ? 1 : CPU_COUNT(&all);
+    if (cli->options.threads > 0 && cli->options.threads < threads) threads = (int)cli->options.threads;
+#ifdef _OPENMP
+    omp_set_num_threads(threads);
+#endif
+    return threads;
+}
+
+static weft_status compare_one_rank(session *s)
+{
+    int64_t steps = weft_min_i64(s->cli->options.compare_steps, s->cli->options.steps);
+    double worst = 0, limit = weft_compare_limit(s->cli->run.prec);
+    if (!s->root || !steps) return WEFT_OK;
+    WEFT_TRY(weft_compare_one_rank(&s->cli->run, take_all_cores(s->cli), &weft_world_ctx(s->world)->log, s->losses, steps, &worst, compare_progress, s));
+    bool holds = worst <= limit;
+    printf("%sone rank     the losses of steps 1 to %lld differ by at most %.1e from the same steps on one rank (limit %.0e): %s\n",
+           s->progress.terminal ? "\r" : "", (long long)steps, worst, limit, holds ? "holds" : "DOES NOT HOLD");
+    fflush(stdout);
+    return holds ? WEFT_OK : weft_fail(WEFT_ERR_COMPARE, "losses differ by %.1e from one rank", worst);
+}
+
+static weft_status finish(session *s)
+{
+    const weft_run_options *o = &s->cli->options;
+    say(s, "\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->losses[o->steps - 1], s->losses[0], weft_trainer_unigram_entropy(s->trainer));
+    say(s, "checkpoint   %s/step-%08lld (Hugging Face layout)\n", s->dir, (long long)o->steps);
+    WEFT_TRY(print_sample(s));
+    return compare_one_rank(s);
+}
+
+static weft_status run_session(session *s)
+{
+    const weft_run_options *o = &s->cli->options;
+    const weft_engine *e = weft_trainer_engine(s->trainer);
+    WEFT_TRY(WEFT_NEW(e->arena, o->steps, "losses", &s->losses));
+    WEFT_TRY(weft_agree(e->mesh.all, open_dir_on_root(s)));
+    print_start(s);
+    WEFT_TRY(train_steps(s));
+    /* Rank 0 samples and compares by itself for a while; the others wait for its verdict. */
+    weft_world_set_timeout(s->world, 1e7);
+    weft_status st = finish(s);
+    return st == WEFT_ERR_COMPARE ? st : weft_agree(e->mesh.all, st);
+}
+
+static weft_status train_body(weft_cli *cli, weft_world *world)
+{
+    session s = {.cli = cli, .world = world, .root = weft_is_root(world), .last_eval = NAN};
+    bool terminal = isatty(STDOUT_FILENO);
+    weft_progress_init(&s.progress, &weft_world_ctx(world)->clock, write_out, NULL, terminal, terminal_width());
+    WEFT_TRY(name_dir(&s));
+    WEFT_TRY(weft_trainer_create(&s.trainer, world, &cli->run));
+    weft_status st = run_session(&s);
+    if (s.jsonl) weft_jsonl_close(s.jsonl);
+    weft_trainer_destroy(s.trainer);
+    return st;
+}
+
+static weft_status train_check(weft_cli *cli)
+{
+    const weft_run_options *o = &cli->options;
+    weft_model_config config;
+    if (!o->data_path) return weft_fail(WEFT_ERR_REFUSED, "no data: give --data FILE (a text file or a token file)");
+    WEFT_TRY(weft_need_file(o->data_path, "data"));
+    return weft_run_model_config(&cli->run, &config);
+}
+
+const weft_command weft_cmd_train = {"train", "train [CONFIG.yaml] --data FILE [--cp N] [--dp N] [options]",
+                                     "train a model, each sequence cut over ranks", WEFT_CMD_TRAIN, 0, 1, true, true, train_check, train_body};
