@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,7 +194,7 @@ static int take_all_cores(const weft_cli *cli)
 {
     cpu_set_t all;
     CPU_ZERO(&all);
-    for (int i = 0; i < CPU_SETSIZE; i++) CPU_SET(i, &all);
+    for (int i = 0; i < CPU_SETSIZE; i++) CPU_SET((size_t)i, &all);
     sched_setaffinity(0, sizeof all, &all); /* the kernel keeps to what this process may use */
     CPU_ZERO(&all);
     int threads = sched_getaffinity(0, sizeof all, &all) ? 1 : CPU_COUNT(&all);

@@ -1,0 +1,23 @@
+/* run.h — a resolved run from option words, and the golden cases, for tests that go through the room `train`. */
+#ifndef WEFT_TEST_RUN_H
+#define WEFT_TEST_RUN_H
+
+#include "train/train.h"
+
+typedef struct test_run {
+    weft_ctx ctx;
+    weft_arena *arena;
+    weft_run_options options;
+    weft_opts opts;
+    weft_run run;
+} test_run;
+
+/* words: "--cp", "2", ..., NULL. Fails the test when they are refused. */
+void test_run_open(test_run *r, uint32_t command, const char *const *words);
+void test_run_close(test_run *r);
+
+/* Paths of the golden files whose name ends with `suffix`, below $WEFT_GOLDEN/`folder`, sorted. */
+enum { TEST_FILES_MAX = 64 };
+int test_golden_files(const char *folder, const char *suffix, char path[TEST_FILES_MAX][512]);
+
+#endif
