@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# labels: small
+# stories260K is a real pretrained model; its greedy continuation of token 1 is in its case file.
+. "$(dirname "$0")/lib.sh"
+dir=$WEFT_GOLDEN/models/stories260K
+want=$(python3 - "$dir/case.safetensors" <<'P'
+import json, struct, sys
+raw = open(sys.argv[1], 'rb').read()
+n = struct.unpack('<Q', raw[:8])[0]
+head = json.loads(raw[8:8 + n])
+def ids(name):
+    a, b = head[name]['data_offsets']
+    return struct.unpack('<%dq' % ((b - a) // 8), raw[8 + n + a:8 + n + b])
+print(*(list(ids('tokens'))[1:] + [ids('targets')[-1]]))
+P
+)
+count=$(wc -w <<<"$want")
+for isa in ref best; do
+  good generate "$dir" --prompt-ids 1 --max-new-tokens "$count" --isa $isa
+  [ "$(cat "$tmp/stdout")" = "$want" ] || fail "greedy continuation differs with --isa $isa: $(cat "$tmp/stdout")"
+done
+# a prompt fed at once continues as one fed token by token
+half=$((count / 2))
+good generate "$dir" --prompt-ids "1 $(cut -d' ' -f1-$half <<<"$want")" --max-new-tokens $((count - half))
+[ "$(cat "$tmp/stdout")" = "$(cut -d' ' -f$((half + 1))- <<<"$want")" ] || fail "a long prompt continues differently"
+# sampling: the seed decides, and nothing else
+good generate "$dir" --prompt-ids 1 --max-new-tokens 40 --temperature 1 --seed 3; a=$(cat "$tmp/stdout")
+good generate "$dir" --prompt-ids 1 --max-new-tokens 40 --temperature 1 --seed 3; b=$(cat "$tmp/stdout")
+good generate "$dir" --prompt-ids 1 --max-new-tokens 40 --temperature 1 --seed 4; c=$(cat "$tmp/stdout")
+[ "$a" = "$b" ] || fail "the same seed gave another sample"
+[ "$a" != "$c" ] || fail "another seed gave the same sample"
+good generate "$dir" --prompt-ids 1 --max-new-tokens 40 --temperature 1 --top-p 0.000001
+[ "$(cat "$tmp/stdout")" = "$(cut -d' ' -f1-40 <<<"$want")" ] || fail "top-p near 0 is not greedy"
+good generate "$WEFT_GOLDEN/models/llama" --prompt "In the beginning" --max-new-tokens 8 --output ids
+[ "$(wc -w <"$tmp/stdout")" -le 8 ] || fail "too many tokens"
+finish

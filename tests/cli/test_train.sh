@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# labels: small
+# timeout: 300
+# `weft train` end to end: its folder, the same losses twice, on other layouts, after a kill; eval and reload.
+. "$(dirname "$0")/lib.sh"
+for i in $(seq 1 3000); do echo "line $i of a text that a small model can learn: $((i * i % 97))"; done >"$tmp/data.txt"
+model="--hidden-size 32 --num-layers 2 --num-attention-heads 4 --num-query-groups 2"
+common="$model --data data.txt --seq-length 257 --steps 6 --lr 3e-3 --warmup-steps 2 --global-batch-size 4 --threads 1"
+losses() { python3 -c 'import json,sys
+for l in open(sys.argv[1]): print(repr(json.loads(l)["loss"]))' "$tmp/runs/$1/metrics.jsonl"; }
+close() { python3 - "$1" "$2" "$3" <<'P' || fail "losses of $4 differ"
+import sys
+a, b = [float(x) for x in sys.argv[1].split()], [float(x) for x in sys.argv[2].split()]
+ok = len(a) == len(b) == 6 and max(abs(x - y) for x, y in zip(a, b)) <= float(sys.argv[3])
+sys.exit(not ok)
+P
+}
+
+good train $common --name one
+good train $common --name two --cp 2
+good train $common --name again --cp 2
+one=$(losses one); two=$(losses two)
+[ "$two" = "$(losses again)" ] || fail "the same run twice gave other bits"
+# six steps amplify fp32 rounding a little; a lost label or a scaled loss is a thousand times larger
+close "$one" "$two" 5e-5 "cp 1 and 2"
+good train $common --name ring3 --cp 3 --cp-strategy ring --cp-layout contiguous
+close "$one" "$(losses ring3)" 5e-5 "cp 1 and 3"
+good train $common --name dp2 --dp 2 --cp 2 --cp-strategy pcp
+close "$one" "$(losses dp2)" 5e-5 "dp 2 x cp 2"
+good train $common --name micro --micro-batch-size 4
+close "$one" "$(losses micro)" 5e-5 "accumulation and one micro-batch"
+good train $common --name wait --cp 2 --no-async-cp-comm
+[ "$two" = "$(losses wait)" ] || fail "waiting first changed bits"
+good train $common --name f64a --precision fp64; good train $common --name f64b --precision fp64 --cp 3
+close "$(losses f64a)" "$(losses f64b)" 1e-11 "fp64"
+good train $common --name docs1 --separator $'0\n' --document-mask
+good train $common --name docs2 --separator $'0\n' --document-mask --cp 2 --dp 2
+close "$(losses docs1)" "$(losses docs2)" 5e-5 "documents"
+good train $common --name b16 --cp 2 --precision bf16
+close "$one" "$(losses b16)" 5e-2 "bf16"
+
+# what the run leaves behind
+for f in config.yaml metrics.jsonl step-00000006/config.json step-00000006/model.safetensors; do
+  [ -s "$tmp/runs/two/$f" ] || fail "runs/two/$f is missing"
+done
+good train runs/two/config.yaml --name from-config
+[ "$two" = "$(losses from-config)" ] || fail "the resolved configuration gave another run"
+good eval runs/two/step-00000006 --data data.txt --seq-length 257; a=$(cut -d' ' -f2 "$tmp/stdout")
+good eval runs/two/step-00000006 --data data.txt --seq-length 257 --cp 3; b=$(cut -d' ' -f2 "$tmp/stdout")
+good eval runs/two/step-00000006 --data data.txt --seq-length 257 --dp 3; c=$(cut -d' ' -f2 "$tmp/stdout")
+python3 -c "import sys; a,b,c=map(float,sys.argv[1:]); sys.exit(not(abs(a-b)<2e-5 and abs(a-c)<2e-5 and 1<a<6))" "$a" "$b" "$c" || fail "evaluation depends on the layout: $a $b $c"
+good train $common --name more --model runs/two/step-00000006 --steps 2
+good train $common --name compared --cp 2 --compare-one-rank 3
+grep -q 'holds' "$tmp/stdout" || fail "no comparison with one rank"
+
+# a rank that is killed ends the job, named, and leaves nobody behind
+( cd "$tmp" && WEFT_FAULT=kill:rank=1:site=cp.ring:hit=9 timeout 60 "$WEFT" train $common --name killed --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
+[ $code = 3 ] || fail "a killed rank gave exit $code"
+grep -q 'rank 1 was killed' "$tmp/stderr" || fail "the killed rank is not named: $(cat "$tmp/stderr")"
+( cd "$tmp" && WEFT_FAULT=fail:rank=2:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name failed --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
+[ $code = 3 ] && grep -q 'rank 2' "$tmp/stderr" && grep -q 'injected' "$tmp/stderr" || fail "a failing rank: exit $code, $(cat "$tmp/stderr")"
+( cd "$tmp" && WEFT_FAULT=stop:rank=0:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name stuck --cp 2 --cp-strategy ring --timeout 2 >stdout 2>stderr ); code=$?
+[ $code = 3 ] && grep -q 'rank 0' "$tmp/stderr" || fail "a stuck rank: exit $code, $(cat "$tmp/stderr")"
+sleep 0.3
+if pgrep -f "$tmp" >/dev/null || pgrep -f -- "--name (killed|failed|stuck)" >/dev/null; then fail "processes stay behind"; fi
+finish
