@@ -54,23 +54,14 @@ static weft_status check_positional(const weft_cli *cli)
     return WEFT_OK;
 }
 
-static weft_status read_words(weft_cli *cli, int argc, char *const *argv)
-{
-    cli->n_positional = 0;
-    return weft_opts_argv(&cli->opts, argc, argv, cli->positional, WEFT_POSITIONAL_MAX, &cli->n_positional);
-}
-
-/* defaults < config file < WEFT_ISA < flags. The file's name is among the words, so these are read twice. */
+/* defaults < config file < WEFT_ISA < flags. The file's name is among the words, so they come first; a weaker
+ * source never overwrites a stronger one. */
 static weft_status parse(weft_cli *cli, int argc, char *const *argv)
 {
     WEFT_TRY(init_options(cli));
-    WEFT_TRY(read_words(cli, argc, argv));
+    WEFT_TRY(weft_opts_argv(&cli->opts, argc, argv, cli->positional, WEFT_POSITIONAL_MAX, &cli->n_positional));
     WEFT_TRY(check_positional(cli));
-    if (cli->command->config_file && cli->n_positional) {
-        WEFT_TRY(init_options(cli));
-        WEFT_TRY(weft_opts_yaml(&cli->opts, cli->positional[0]));
-        WEFT_TRY(read_words(cli, argc, argv));
-    }
+    if (cli->command->config_file && cli->n_positional) WEFT_TRY(weft_opts_yaml(&cli->opts, cli->positional[0]));
     const char *isa = getenv("WEFT_ISA");
     if (isa && *isa && !weft_opts_given(&cli->opts, "run.isa")) {
         weft_status st = weft_opts_set(&cli->opts, "run.isa", isa, 2);
