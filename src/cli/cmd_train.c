@@ -20,7 +20,8 @@ typedef struct session { /* one rank's run */
     weft_world *world;
     weft_trainer *trainer;
     weft_jsonl *jsonl;
-    weft_progress progress;
+    weft_progress_line progress;
+    bool terminal;
     char dir[2048];
     double *losses;        /* [steps] */
     double last_eval;      /* NaN: none */
@@ -132,8 +133,9 @@ static weft_status evaluate(session *s, int64_t step)
 {
     if (!s->cli->options.eval_sequences || !weft_trainer_windows(s->trainer, true)) return WEFT_OK;
     WEFT_TRY(weft_trainer_eval(s->trainer, s->cli->options.eval_sequences, &s->last_eval));
-    weft_progress_break(&s->progress);
-    say(s, "step %5lld | held-out loss %.4f\n", (long long)step, s->last_eval);
+    char line[80];
+    snprintf(line, sizeof line, "step %5lld | held-out loss %.4f", (long long)step, s->last_eval);
+    if (s->root) weft_progress_note(&s->progress, line);
     return WEFT_OK;
 }
 
@@ -146,7 +148,7 @@ static weft_status train_steps(session *s)
         s->losses[step - 1] = r.loss;
         if (s->root) {
             WEFT_TRY(weft_jsonl_write(s->jsonl, &r));
-            weft_progress_step(&s->progress, &r);
+            weft_progress_step(&s->progress, weft_now(&weft_world_ctx(s->world)->clock), &r);
         }
         if (step == o->steps || due(o->eval_interval, step)) WEFT_TRY(evaluate(s, step));
         if (step == o->steps || due(o->save_interval, step)) WEFT_TRY(save(s, step));
@@ -184,7 +186,7 @@ static weft_status print_sample(session *s)
 static void compare_progress(void *ud, int64_t step)
 {
     session *s = ud;
-    if (!s->progress.terminal) return;
+    if (!s->terminal) return;
     printf("\rone rank     step %lld of %lld", (long long)step, (long long)s->cli->options.compare_steps);
     fflush(stdout);
 }
@@ -213,7 +215,7 @@ static weft_status compare_one_rank(session *s)
     WEFT_TRY(weft_compare_one_rank(&s->cli->run, take_all_cores(s->cli), &weft_world_ctx(s->world)->log, s->losses, steps, &worst, compare_progress, s));
     bool holds = worst <= limit;
     printf("%sone rank     the losses of steps 1 to %lld differ by at most %.1e from the same steps on one rank (limit %.0e): %s\n",
-           s->progress.terminal ? "\r" : "", (long long)steps, worst, limit, holds ? "holds" : "DOES NOT HOLD");
+           s->terminal ? "\r" : "", (long long)steps, worst, limit, holds ? "holds" : "DOES NOT HOLD");
     fflush(stdout);
     return holds ? WEFT_OK : weft_fail(WEFT_ERR_COMPARE, "losses differ by %.1e from one rank", worst);
 }
@@ -234,7 +236,9 @@ static weft_status run_session(session *s)
     WEFT_TRY(WEFT_NEW(e->arena, o->steps, "losses", &s->losses));
     WEFT_TRY(weft_agree(e->mesh.all, open_dir_on_root(s)));
     print_start(s);
-    WEFT_TRY(train_steps(s));
+    weft_status trained = train_steps(s);
+    if (s->root) weft_progress_done(&s->progress);
+    WEFT_TRY(trained);
     /* Rank 0 samples and compares by itself for a while; the others wait for its verdict. */
     weft_world_set_timeout(s->world, 1e7);
     weft_status st = finish(s);
@@ -244,8 +248,8 @@ static weft_status run_session(session *s)
 static weft_status train_body(weft_cli *cli, weft_world *world)
 {
     session s = {.cli = cli, .world = world, .root = weft_is_root(world), .last_eval = NAN};
-    bool terminal = isatty(STDOUT_FILENO);
-    weft_progress_init(&s.progress, &weft_world_ctx(world)->clock, write_out, NULL, terminal, terminal_width());
+    s.terminal = isatty(STDOUT_FILENO);
+    weft_progress_init(&s.progress, write_out, NULL, terminal_width(), s.terminal, !getenv("NO_COLOR"));
     WEFT_TRY(name_dir(&s));
     WEFT_TRY(weft_trainer_create(&s.trainer, world, &cli->run));
     weft_status st = run_session(&s);

@@ -77,6 +77,7 @@ static void fill_record(weft_trainer *t, weft_record *r, double begin, const wef
     const weft_run_options *o = t->run->o;
     r->step = t->step;
     r->steps = o->steps;
+    r->ranks = t->ctx->world;
     r->seconds = weft_now(&t->ctx->clock) - begin;
     r->tokens = t->accumulation * o->micro_batch * o->seq_length * t->run->mesh.dp;
     r->comm_share = (after.flight_seconds - before->flight_seconds) / r->seconds;
