@@ -4,7 +4,7 @@
 #include "harness/test.h"
 #include "harness/run.h"
 
-typedef struct job { const weft_run *run; const char *dir; char path[600]; int failed, n; char worst[600]; } job;
+typedef struct job { const weft_run *run; const char *dir; char path[540]; int failed, n; char worst[600]; } job;
 
 static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
 {
@@ -33,7 +33,7 @@ static void run_model(const char *dir, const char *strategy, const char *layout,
     const char *words[] = {"--cp", c, "--dp", d, "--cp-strategy", strategy, "--cp-layout", layout, "--precision", precision, NULL};
     test_run_open(&r, WEFT_CMD_VERIFY, words);
     job j = {.run = &r.run, .dir = dir};
-    snprintf(j.path, sizeof j.path, "%s/case.safetensors", dir);
+    snprintf(j.path, sizeof j.path, "%.500s/case.safetensors", dir);
     weft_status st = weft_run_threads(cp * dp, body, &j);
     if (st < 0) fail_msg("%s, %s %s cp=%d dp=%d %s: %s", dir, strategy, layout, cp, dp, precision, weft_last_error());
     if (j.failed || j.n < 1) fail_msg("%s, %s %s cp=%d dp=%d %s: %d of %d fail, %s", dir, strategy, layout, cp, dp, precision, j.failed, j.n, j.worst);
