@@ -83,7 +83,8 @@ static const weft_opt table[] = {
     {"optim.weight_decay", "weight-decay", NULL, WEFT_OPT_REAL, OFF(weight_decay), "0.1", NULL, 0, 1e3,
      "decoupled decay of tensors with two or more dimensions", T},
     {"optim.clip", "clip-grad", NULL, WEFT_OPT_REAL, OFF(clip), "1.0", NULL, 0, 1e12, "largest gradient norm (0: no clipping)", T},
-    {"optim.warmup_steps", "lr-warmup-iters", "warmup-steps", WEFT_OPT_INT, OFF(warmup_steps), "10", NULL, 0, 1e12, "linear warm-up", T},
+    {"optim.warmup_steps", "lr-warmup-iters", "warmup-steps", WEFT_OPT_INT, OFF(warmup_steps), "-1", NULL, -1, 1e12,
+     "linear warm-up (-1: a tenth of the steps, at most 200)", T},
     {"optim.decay_steps", "lr-decay-iters", NULL, WEFT_OPT_INT, OFF(decay_steps), "0", NULL, 0, 1e12,
      "cosine decay ends here (0: with the last step)", T},
 

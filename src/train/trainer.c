@@ -54,8 +54,9 @@ static weft_status open_optimizer(weft_trainer *t)
     const weft_run_options *o = t->run->o;
     int n = 0;
     const weft_spec *spec = weft_model_spec(t->engine.model, &n);
+    int64_t warmup = o->warmup_steps >= 0 ? o->warmup_steps : weft_min_i64(o->steps / 10, 200);
     t->optim_options = (weft_optim_options){.lr = o->lr, .min_lr = o->min_lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->adam_eps,
-                                            .weight_decay = o->weight_decay, .clip = o->clip, .warmup_steps = o->warmup_steps,
+                                            .weight_decay = o->weight_decay, .clip = o->clip, .warmup_steps = warmup,
                                             .decay_steps = o->decay_steps ? o->decay_steps : o->steps};
     WEFT_TRY(weft_optim_check(&t->optim_options));
     return weft_optim_create(&t->optim, t->ctx, &t->engine.kern, t->run->prec, spec, n,
