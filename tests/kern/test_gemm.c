@@ -4,6 +4,10 @@
 
 #include "kern/gemm/gemm_impl.h"
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 /* One product with operands of random values; C and the gaps between rows are filled with a pattern that
  * must survive where nothing is written. */
 typedef struct problem {
@@ -20,10 +24,18 @@ static void *typed(weft_dtype t, const double *x, int64_t n)
     return p;
 }
 
+/* In (-1, 1), from a multiplicative hash: Philox would take most of this test's time. */
+static double value(uint64_t seed, int64_t i)
+{
+    uint64_t h = ((uint64_t)i + (seed << 40)) * 0x9e3779b97f4a7c15u;
+    h = (h ^ h >> 32) * 0xd6e8feb86659fd93u;
+    return (double)(int64_t)(h ^ h >> 32) * 0x1p-63;
+}
+
 static double *values(uint64_t seed, weft_dtype t, int64_t n)
 {
     double *x = malloc((size_t)(n ? n : 1) * sizeof *x);
-    for (int64_t i = 0; i < n; i++) x[i] = test_uniform(seed, i);
+    for (int64_t i = 0; i < n; i++) x[i] = value(seed, i);
     void *rounded = typed(t, x, n);
     weft_convert(x, WEFT_F64, rounded, t, n);
     free(rounded);
@@ -100,13 +112,31 @@ static void each_product(weft_isa isa)
     weft_ctx ctx;
     weft_gemm *gemm;
     weft_ctx_init(&ctx);
-    ctx.threads = 2;
     assert_ok(weft_gemm_create(&gemm, &ctx, (int)isa));
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++)
             for (int variant = 0; variant < 8; variant++) /* strided and dense rows take turns */
                 check(gemm, types[t].ab, types[t].c, sizes[s][0], sizes[s][1], sizes[s][2], variant & 3, variant >> 2,
                       (variant + (int)s) % 2 ? 3 : 0);
+    weft_gemm_destroy(gemm);
+}
+
+/* Threads are set per call, and the caller's number comes back. */
+static void threads_are_the_contexts(void **state)
+{
+    (void)state;
+    weft_ctx ctx;
+    weft_gemm *gemm;
+    weft_ctx_init(&ctx);
+    assert_ok(weft_gemm_create(&gemm, &ctx, (int)weft_isa_best()));
+#ifdef _OPENMP
+    omp_set_num_threads(5);
+#endif
+    for (ctx.threads = 1; ctx.threads <= 3; ctx.threads++)
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++) check(gemm, types[t].ab, types[t].c, 70, 65, 33, 1, 1, 2);
+#ifdef _OPENMP
+    assert_int_equal(omp_get_max_threads(), 5);
+#endif
     weft_gemm_destroy(gemm);
 }
 
@@ -262,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(best_equals_naive),
         cmocka_unit_test(ref_equals_naive),
+        cmocka_unit_test(threads_are_the_contexts),
         cmocka_unit_test(widened_panels_cover_the_result),
         cmocka_unit_test(native_bf16_equals_naive),
         cmocka_unit_test(ref_rows_do_not_depend_on_their_company),

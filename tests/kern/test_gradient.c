@@ -5,7 +5,8 @@
 
 #include "kern/kern.h"
 
-enum { ROWS = 3, N = 7, HEADS = 2, V = 5, INPUTS = 3, MAX = 256 };
+/* 19 rows: column sums go over two blocks of rows of unequal size. */
+enum { ROWS = 19, N = 7, HEADS = 2, V = 5, INPUTS = 3, MAX = ROWS * HEADS * N };
 static const double EPS = 1e-3;
 
 typedef struct inputs { double *x[INPUTS]; int64_t n[INPUTS]; } inputs;
@@ -119,8 +120,9 @@ static void bias_back(const weft_kern_ops *op, const inputs *in, const double *d
     }
 }
 
-static const int32_t ids[ROWS] = {2, 0, 2}; /* one id twice: its rows add */
-static const int64_t places[ROWS] = {1, 0, 1};
+/* Ids occur several times: their rows add. */
+static const int32_t ids[ROWS] = {2, 0, 2, 2, 0, 1, 1, 2, 0, 0, 0, 1, 2, 2, 2, 1, 0, 2, 1};
+static const int64_t places[ROWS] = {1, 0, 1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1, 1, 0, 1, 0, 1};
 static void embed(const weft_kern_ops *op, const inputs *in, double *y)
 {
     op->embed_fwd(y, ids, places, in->x[0], in->x[1], ROWS, N, 1);
@@ -132,7 +134,7 @@ static void embed_back(const weft_kern_ops *op, const inputs *in, const double *
 }
 
 /* The gradient of xent is that of scale * sum(nll); dy is taken as 1. */
-static const int32_t targets[ROWS] = {4, -100, 0};
+static const int32_t targets[ROWS] = {4, -100, 0, 1, 2, 3, 4, -1, 0, 0, 1, 3, 2, 4, 4, 1, 0, 2, -100};
 static void xent(const weft_kern_ops *op, const inputs *in, double *y)
 {
     op->xent(y, NULL, 0, in->x[0], V, targets, 1, ROWS, V, 1);

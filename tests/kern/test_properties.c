@@ -242,6 +242,21 @@ static void adamw_of_a_shard_is_a_shard_of_adamw_body(const weft_kern *k)
 }
 ON_EACH(adamw_of_a_shard_is_a_shard_of_adamw)
 
+/* The moments of a row that gets no more gradients decay to exactly zero, not to a denormal that stays; and
+ * the caller's floating-point mode comes back. */
+static void adamw_moments_die_out_body(const weft_kern *k)
+{
+    float p[N], g[N] = {0}, m[N], v[N];
+    volatile float tiny = 1e-30f;
+    const weft_adamw_args a = {1e-3, 0.9, 0.9, 1e-8, 0, 1, 1, 1};
+    if (k->isa == WEFT_ISA_REF) return; /* the specification knows nothing of modes */
+    for (int i = 0; i < N; i++) p[i] = 1, m[i] = v[i] = 1e-36f;
+    for (int step = 0; step < 100; step++) k->op[WEFT_PREC_BF16].adamw(p, g, m, v, N, &a, 2);
+    for (int i = 0; i < N; i++) assert_true(m[i] == 0 && v[i] == 0 && p[i] == 1);
+    assert_true(tiny * 1e-10f != 0);
+}
+ON_EACH(adamw_moments_die_out)
+
 /* ---- whole arrays ------------------------------------------------------------------------------------ */
 
 static void sumsq_is_exact_where_it_can_be_body(const weft_kern *k)
@@ -349,6 +364,7 @@ int main(void)
         cmocka_unit_test(xent_ignored_rows_hide_nan_and_others_do_not),
         cmocka_unit_test(adamw_first_step_is_the_sign),
         cmocka_unit_test(adamw_of_a_shard_is_a_shard_of_adamw),
+        cmocka_unit_test(adamw_moments_die_out),
         cmocka_unit_test(sumsq_is_exact_where_it_can_be),
         cmocka_unit_test(sixteen_bits_survive_conversion),
         cmocka_unit_test(rounding_equals_the_scalar_one),

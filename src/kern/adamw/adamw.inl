@@ -1,6 +1,7 @@
 /* adamw.inl — the update of adamw.ref.inl on a SIMD vocabulary; all arrays are float in every precision.
  * Full and partial vectors run the same instructions, so an element's result does not depend on where a
- * shard begins. */
+ * shard begins. Denormals are flushed: the moments of a rare token's row decay into them and, rounded to
+ * nearest, would stay there for ever, at twenty times the cost of an update. */
 
 enum { ADAMW_CHUNK = 8192 }; /* elements per piece of work for a thread */
 
@@ -8,6 +9,7 @@ typedef struct adamw_v { V b1, b2, one_b1, one_b2, inv_c1, inv_c2, eps, scale, l
 
 static void adamw_range(float *p, const float *g, float *m, float *v, int64_t n, const adamw_v *a)
 {
+    const simd_mode mode = simd_enter();
     for (int64_t i = 0; i < n; i += VLEN) {
         const int64_t left = n - i;
         const V g_i = vmul(vld(g + i, left), a->scale), p_i = vld(p + i, left);
@@ -18,6 +20,7 @@ static void adamw_range(float *p, const float *g, float *m, float *v, int64_t n,
         vst(v + i, v_i, left);
         vst(p + i, vfnma(a->lr, vfma(a->decay, p_i, step), p_i), left);
     }
+    simd_leave(mode);
 }
 
 void SIMD_NAME(weft_adamw_f32)(void *p, const void *g, void *m, void *v, int64_t n, const weft_adamw_args *args, int threads)

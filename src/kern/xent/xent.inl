@@ -1,4 +1,5 @@
-/* xent.inl — template, see simd_each.inl. The formulas and what an ignored row does are in xent.ref.inl. */
+/* xent.inl — template, see simd_each.inl. The formulas and what an ignored row does are in xent.ref.inl.
+ * Denormals are flushed: a sharp distribution over a large vocabulary is made of them. */
 
 static float NAME(xent_max)(const float *x, int64_t V_)
 {
@@ -24,17 +25,26 @@ static double NAME(xent_sum)(const float *x, float max, int64_t V_)
     return sum;
 }
 
-static void NAME(xent_row)(float *nll, C *d, const float *x, int64_t target, float scale, int64_t V_)
+/* d may be x: element by element, and the target's logit was read before. */
+static void NAME(xent_gradient)(C *d, const float *x, float max, float x_target, int64_t target, float inv, float scale,
+                                int64_t V_)
 {
-    const float max = NAME(xent_max)(x, V_), x_target = x[target];
-    const double sum = NAME(xent_sum)(x, max, V_);
-    *nll = (float)(log(sum) - ((double)x_target - (double)max));
-    if (!d) return;
-    const float inv = (float)(1 / sum);
     const V m = vset(max), f = vset(inv * scale);
+    const simd_mode mode = simd_enter();
     for (int64_t j = 0; j < V_; j += VLEN)
         ST(d + j, vmul(vexp(vsub(vld(x + j, V_ - j), m)), f), V_ - j);
+    simd_leave(mode);
     ST(d + target, vset((expf(x_target - max) * inv - 1) * scale), 1);
+}
+
+static void NAME(xent_row)(float *nll, C *d, const float *x, int64_t target, float scale, int64_t V_)
+{
+    const simd_mode mode = simd_enter();
+    const float max = NAME(xent_max)(x, V_), x_target = x[target];
+    const double sum = NAME(xent_sum)(x, max, V_);
+    simd_leave(mode);
+    *nll = (float)(log(sum) - ((double)x_target - (double)max));
+    if (d) NAME(xent_gradient)(d, x, max, x_target, target, (float)(1 / sum), scale, V_);
 }
 
 void NAME(xent)(void *nll, void *dlogits, int64_t d_ld, void *logits, int64_t l_ld, const int32_t *target,
