@@ -11,7 +11,8 @@ static weft_status check_same(weft_comm *comm, int64_t hash)
     int64_t x[2] = {hash, -hash};
     WEFT_TRY(weft_all_reduce(comm, x, 2, WEFT_I64, WEFT_MIN));
     if (x[0] != -x[1])
-        return weft_fail(WEFT_ERR_REFUSED, "attention: the ranks of the context-parallel group ask for different shapes, masks or strategies; give all ranks the same configuration");
+        return weft_fail(WEFT_ERR_REFUSED, "attention: the ranks of the context-parallel group ask for different shapes, "
+                                           "masks or strategies; give all ranks the same configuration");
     return WEFT_OK;
 }
 
@@ -29,8 +30,8 @@ static weft_status alloc_common(weft_cp_plan *plan, weft_arena *arena)
     size_t real = weft_dtype_size(weft_prec_real(p->prec));
     int64_t heads = plan->q_rows_max * p->H;
     WEFT_TRY(weft_arena_zalloc(arena, heads * weft_max_i64(p->D, p->Dv), real, "cp acc, dq", &plan->rows));
-    WEFT_TRY(weft_arena_zalloc(arena, (int64_t)plan->ops->attn.work_bytes(&plan->desc, plan->run.threads), 1, "cp kernel work",
-                               &plan->run.work));
+    WEFT_TRY(weft_arena_zalloc(arena, (int64_t)plan->ops->attn.work_bytes(&plan->desc, plan->run.threads), 1,
+                               "cp kernel work", &plan->run.work));
     if (p->need_backward) {
         WEFT_TRY(weft_arena_zalloc(arena, heads, real, "cp delta", &plan->delta));
         WEFT_TRY(weft_arena_zalloc(arena, plan->kv_rows_max, plan->dkv_row_bytes, "cp own dK,dV", &plan->own));
@@ -75,7 +76,8 @@ static void fill(weft_cp_plan *plan, const weft_kern *kern, weft_comm *comm)
     }
 }
 
-static weft_status build(weft_cp_plan **out, weft_arena *arena, const weft_kern *kern, weft_comm *comm, const weft_cp_plan *draft)
+static weft_status build(weft_cp_plan **out, weft_arena *arena, const weft_kern *kern, weft_comm *comm,
+                         const weft_cp_plan *draft)
 {
     weft_cp_plan *plan;
     WEFT_TRY(WEFT_NEW(arena, 1, "cp plan", &plan));
@@ -120,13 +122,17 @@ static weft_status check_shards(const weft_cp_plan *plan, const weft_shard *q, c
     if (q->P != plan->P || kv->P != plan->P)
         return weft_fail(WEFT_ERR_REFUSED, "bind: shards for %d and %d ranks, the plan is for %d", q->P, kv->P, plan->P);
     if (q->B != kv->B)
-        return weft_fail(WEFT_ERR_REFUSED, "bind: %lld sequences of queries and %lld of keys", (long long)q->B, (long long)kv->B);
+        return weft_fail(WEFT_ERR_REFUSED, "bind: %lld sequences of queries and %lld of keys", (long long)q->B,
+                         (long long)kv->B);
     /* Of all ranks, not of this one alone: a rank that refuses by itself would leave the others waiting. For the
      * same reason segments are counted here and not pairs later: what passes here fits (cp_pairs.c). */
     int64_t most = weft_shard_capacity(plan->problem.B, plan->problem.max_docs, plan->P);
     if (q->first[plan->P] > most || kv->first[plan->P] > most)
-        return weft_fail(WEFT_ERR_REFUSED, "bind: %lld segments; the plan was made for %lld documents per micro-batch, at most %lld segments",
-                         (long long)weft_max_i64(q->first[plan->P], kv->first[plan->P]), (long long)plan->problem.max_docs, (long long)most);
+        return weft_fail(
+            WEFT_ERR_REFUSED,
+            "bind: %lld segments; the plan was made for %lld documents per micro-batch, at most %lld segments",
+            (long long)weft_max_i64(q->first[plan->P], kv->first[plan->P]), (long long)plan->problem.max_docs,
+            (long long)most);
     for (int r = 0; r < plan->P; r++) {
         if (q->rows[r] > plan->q_rows_max)
             return weft_fail(WEFT_ERR_REFUSED, "bind: rank %d has %lld query rows, the plan's largest case is %lld", r,
@@ -165,14 +171,16 @@ weft_status weft_cp_bind(weft_cp_plan *plan, int slot, const weft_shard *q, cons
 static weft_status check_bound(const weft_cp_plan *plan, int slot)
 {
     WEFT_TRY(check_slot(plan, slot));
-    if (!plan->slots[slot].bound) return weft_fail(WEFT_ERR_REFUSED, "attention: slot %d is not bound to a micro-batch", slot);
+    if (!plan->slots[slot].bound)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: slot %d is not bound to a micro-batch", slot);
     return WEFT_OK;
 }
 
 weft_status weft_cp_forward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
 {
     WEFT_TRY(check_bound(plan, slot));
-    if (plan->problem.sinks && !io->sinks) return weft_fail(WEFT_ERR_REFUSED, "attention: the plan has sinks, the call has none");
+    if (plan->problem.sinks && !io->sinks)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: the plan has sinks, the call has none");
     return plan->strategy->forward(plan, &plan->slots[slot], io);
 }
 
@@ -181,7 +189,8 @@ weft_status weft_cp_backward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
     WEFT_TRY(check_bound(plan, slot));
     if (!plan->problem.need_backward)
         return weft_fail(WEFT_ERR_REFUSED, "attention: backward was not planned; set need_backward");
-    if (plan->problem.sinks && !io->sinks) return weft_fail(WEFT_ERR_REFUSED, "attention: the plan has sinks, the call has none");
+    if (plan->problem.sinks && !io->sinks)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: the plan has sinks, the call has none");
     return plan->strategy->backward(plan, &plan->slots[slot], io);
 }
 

@@ -14,8 +14,10 @@ static weft_status check_sizes(const weft_cp_problem *p)
                          (long long)p->max_docs, (long long)p->B, (long long)p->B);
     if (p->slots < 1) return weft_fail(WEFT_ERR_REFUSED, "attention: %d slots; at least 1 is needed", p->slots);
     if (p->H < 1 || p->Hkv < 1 || p->H % p->Hkv != 0)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: %d query heads on %d key/value heads; query heads must be a multiple, as %d on %d",
-                         p->H, p->Hkv, p->Hkv > 0 ? p->Hkv * (p->H > p->Hkv ? p->H / p->Hkv : 1) : 1, p->Hkv > 0 ? p->Hkv : 1);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: %d query heads on %d key/value heads; query heads must be a multiple, as %d on %d",
+                         p->H, p->Hkv, p->Hkv > 0 ? p->Hkv * (p->H > p->Hkv ? p->H / p->Hkv : 1) : 1,
+                         p->Hkv > 0 ? p->Hkv : 1);
     return WEFT_OK;
 }
 
@@ -82,7 +84,9 @@ weft_status weft__cp_choose(const weft_cp_problem *p, const char *name, int P, c
         weft_text why = {0};
         weft_status st = WEFT_OK;
         if (s->applicable(p, P, &why)) *out = s;
-        else st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\": %s", name, why.data ? why.data : "not applicable");
+        else
+            st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\": %s", name,
+                           why.data ? why.data : "not applicable");
         weft_text_free(&why);
         return st;
     }

@@ -44,7 +44,10 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
     return WEFT_OK;
 }
 
-static void describe(const weft_cp_plan *plan, weft_text *out) { weft_text_add(out, "(none (kernel %s))", plan->ops->attn.name); }
+static void describe(const weft_cp_plan *plan, weft_text *out)
+{
+    weft_text_add(out, "(none (kernel %s))", plan->ops->attn.name);
+}
 
 const weft_cp_strategy weft__cp_none = {"none", "one rank, no exchange", applicable, cost, plan_none,
                                         bind, forward, backward, describe};

@@ -34,7 +34,8 @@ static weft_status bind_wave(const weft_cp_plan *plan, weft__cp_slot *slot, cons
     weft_join j = weft_join_start(q, plan->rank, kv, owner);
     while (weft_join_next(&j)) {
         if (j.q1 - j.q0 > WEFT__CP_WAVES || j.k1 - j.k0 > WEFT__CP_WAVES)
-            return weft_fail(WEFT_ERR_REFUSED, "bind: a rank holds %lld segments of one document; strategies take at most %d",
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "bind: a rank holds %lld segments of one document; strategies take at most %d",
                              (long long)weft_max_i64(j.q1 - j.q0, j.k1 - j.k0), WEFT__CP_WAVES);
         int64_t q_row = j.q_row;
         for (int64_t x = j.q0; x < j.q1; q_row += j.q[x++].len) {
@@ -43,8 +44,10 @@ static weft_status bind_wave(const weft_cp_plan *plan, weft__cp_slot *slot, cons
                 const weft_segment *sq = &j.q[x], *sk = &j.k[y];
                 if (wave_of(&j, x, y) != wave || !visible(&plan->desc.mask, sq, sk)) continue;
                 if (*n == plan->pair_capacity)
-                    return weft_fail(WEFT_ERR_REFUSED, "bind: more than %lld pairs of segments; the plan was made for %lld documents per micro-batch",
-                                     (long long)plan->pair_capacity, (long long)plan->problem.max_docs);
+                    return weft_fail(
+                        WEFT_ERR_REFUSED,
+                        "bind: more than %lld pairs of segments; the plan was made for %lld documents per micro-batch",
+                        (long long)plan->pair_capacity, (long long)plan->problem.max_docs);
                 slot->pairs[(*n)++] = (weft_attn_pair){q_row, sq->len, sq->start, sq->stride,
                                                        k_row, sk->len, sk->start, sk->stride, (uint32_t)sq->row};
             }

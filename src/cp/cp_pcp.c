@@ -190,5 +190,5 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
     return WEFT_OK;
 }
 
-const weft_cp_strategy weft__cp_pcp = {"pcp", "all K,V blocks are gathered, the own one computed meanwhile", applicable, cost,
-                                       plan_pcp, bind, forward, backward, weft__cp_describe_exchange};
+const weft_cp_strategy weft__cp_pcp = {"pcp", "all K,V blocks are gathered, the own one computed meanwhile",
+                                       applicable, cost, plan_pcp, bind, forward, backward, weft__cp_describe_exchange};

@@ -64,8 +64,10 @@ static void bind(const weft_cp_plan *plan, weft__cp_slot *slot)
 static weft_status pass(weft_cp_plan *plan, void *recv, size_t recv_bytes, int recv_tag, const void *send, size_t send_bytes,
                         int send_tag, weft_req req[2])
 {
-    WEFT_TRY(weft_irecv(plan->comm, recv, recv_bytes, weft__cp_owner(plan, 1), recv_tag, WEFT_MEM_HOST, plan->run.queue, &req[0]));
-    return weft_isend(plan->comm, send, send_bytes, weft__cp_reader(plan, 1), send_tag, WEFT_MEM_HOST, plan->run.queue, &req[1]);
+    WEFT_TRY(weft_irecv(plan->comm, recv, recv_bytes, weft__cp_owner(plan, 1), recv_tag, WEFT_MEM_HOST, plan->run.queue,
+                        &req[0]));
+    return weft_isend(plan->comm, send, send_bytes, weft__cp_reader(plan, 1), send_tag, WEFT_MEM_HOST, plan->run.queue,
+                      &req[1]);
 }
 
 static weft_status pass_kv(weft_cp_plan *plan, const weft__cp_slot *slot, int i)

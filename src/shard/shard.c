@@ -8,7 +8,8 @@ weft_status weft_docs_check(const weft_docs *docs)
 {
     int64_t tokens;
     if (docs->B < 1 || docs->T < 1 || !weft_mul_i64(docs->B, docs->T, &tokens))
-        return weft_fail(WEFT_ERR_REFUSED, "documents: %lld rows of %lld tokens; both must be at least 1 and their product fit 63 bits",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "documents: %lld rows of %lld tokens; both must be at least 1 and their product fit 63 bits",
                          (long long)docs->B, (long long)docs->T);
     if (docs->first[0] != 0)
         return weft_fail(WEFT_ERR_REFUSED, "documents: first[0] = %lld, must be 0", (long long)docs->first[0]);
@@ -18,12 +19,14 @@ weft_status weft_docs_check(const weft_docs *docs)
             return weft_fail(WEFT_ERR_REFUSED, "documents: row %lld has %lld offsets, needs at least 0 and T = %lld",
                              (long long)b, (long long)(end - begin), (long long)docs->T);
         if (docs->cu[begin] != 0 || docs->cu[end - 1] != docs->T)
-            return weft_fail(WEFT_ERR_REFUSED, "documents: offsets of row %lld run from %lld to %lld, must run from 0 to T = %lld",
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "documents: offsets of row %lld run from %lld to %lld, must run from 0 to T = %lld",
                              (long long)b, (long long)docs->cu[begin], (long long)docs->cu[end - 1], (long long)docs->T);
         for (int64_t i = begin; i + 1 < end; i++)
             if (docs->cu[i + 1] < docs->cu[i])
-                return weft_fail(WEFT_ERR_REFUSED, "documents: row %lld: offset %lld (%lld) is below the one before it (%lld)",
-                                 (long long)b, (long long)(i + 1 - begin), (long long)docs->cu[i + 1], (long long)docs->cu[i]);
+                return weft_fail(
+                    WEFT_ERR_REFUSED, "documents: row %lld: offset %lld (%lld) is below the one before it (%lld)",
+                    (long long)b, (long long)(i + 1 - begin), (long long)docs->cu[i + 1], (long long)docs->cu[i]);
     }
     return WEFT_OK;
 }
@@ -99,8 +102,10 @@ weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *
     if (pos0 != 0)
         for (int64_t b = 0; b < docs->B; b++)
             if (docs->first[b + 1] - docs->first[b] != 2)
-                return weft_fail(WEFT_ERR_REFUSED, "shard: queries that start at position %lld need one document per row; row %lld has %lld",
-                                 (long long)pos0, (long long)b, (long long)(docs->first[b + 1] - docs->first[b] - 1));
+                return weft_fail(
+                    WEFT_ERR_REFUSED,
+                    "shard: queries that start at position %lld need one document per row; row %lld has %lld",
+                    (long long)pos0, (long long)b, (long long)(docs->first[b + 1] - docs->first[b] - 1));
     const weft__layout_ops *ops = weft__layout_get(layout);
     s->B = docs->B, s->T = docs->T, s->pos0 = pos0;
     writer w = {s, 0, 0};

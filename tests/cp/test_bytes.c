@@ -11,7 +11,8 @@ static expected formula(const cp_case *c, const char *strategy, weft_layout layo
 {
     int64_t width = (int64_t)c->Hkv * (c->D + c->Dv), total = c->B * c->T;
     int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), g = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
-    int64_t mine = weft_shard_rows(layout, c->B, c->T, P, rank), next = weft_shard_rows(layout, c->B, c->T, P, (rank + 1) % P);
+    int64_t mine = weft_shard_rows(layout, c->B, c->T, P, rank),
+            next = weft_shard_rows(layout, c->B, c->T, P, (rank + 1) % P);
     int64_t kv = (strcmp(strategy, "pcp") == 0 ? (P - 1) * mine : total - next) * width * e;
     return (expected){kv, kv + (total - mine) * width * g};
 }
@@ -43,7 +44,8 @@ static void check(const cp_case *c)
 
 static cp_case base(weft_prec prec, int64_t B, int64_t T)
 {
-    return (cp_case){.name = "bytes", .prec = prec, .B = B, .Tq = T, .T = T, .H = 2, .Hkv = 2, .D = 4, .Dv = 6, .mask = {false, -1, -1, 0}, .seed = 8};
+    return (cp_case){.name = "bytes", .prec = prec, .B = B, .Tq = T, .T = T, .H = 2, .Hkv = 2, .D = 4, .Dv = 6,
+                     .mask = {false, -1, -1, 0}, .seed = 8};
 }
 
 static void full_mask_T257(void **state) { (void)state; cp_case c = base(WEFT_PREC_BF16, 1, 257); check(&c); }

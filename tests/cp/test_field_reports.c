@@ -13,7 +13,8 @@ static double probe(const cp_case *c, char what, int64_t b, int64_t t, int h, in
 
 static cp_case probe_case(int64_t Tq, int64_t T, weft_mask mask)
 {
-    return (cp_case){.name = "probe", .prec = WEFT_PREC_F64, .B = 1, .Tq = Tq, .T = T, .H = 1, .Hkv = 1, .D = 2, .Dv = 1, .mask = mask, .value = probe};
+    return (cp_case){.name = "probe", .prec = WEFT_PREC_F64, .B = 1, .Tq = Tq, .T = T, .H = 1, .Hkv = 1, .D = 2, .Dv = 1,
+                     .mask = mask, .value = probe};
 }
 
 static const weft_mask causal = {true, -1, -1, 0}, full = {false, -1, -1, 0};
@@ -57,8 +58,9 @@ static void field_report_G05_documents_do_not_leak(void **state)
     for (int l = 0; l < 2; l++) {
         cp_result *r[2];
         for (int i = 0; i < 2; i++) {
-            c = (cp_case){.name = "G05", .prec = WEFT_PREC_F32, .B = 1, .Tq = 16, .T = 16, .H = 2, .Hkv = 1, .D = 8, .Dv = 8, .mask = causal,
-                          .cu = cu, .first = first, .seed = (uint64_t)i, .value = noise_in_token_0};
+            c = (cp_case){.name = "G05", .prec = WEFT_PREC_F32, .B = 1, .Tq = 16, .T = 16, .H = 2, .Hkv = 1, .D = 8,
+                          .Dv = 8, .mask = causal, .cu = cu, .first = first, .seed = (uint64_t)i,
+                          .value = noise_in_token_0};
             cp_data data = cp_data_make(&c);
             cp_job job = {&c, &data, "ring", (weft_layout_kind)l, true, 1, NULL, r[i] = cp_result_make(&c, 2)};
             assert_ok(cp_run(2, &job, 1));
@@ -105,9 +107,11 @@ static void compare_with_one_rank(const cp_case *c, int P, double limit)
 static void field_report_G08_lengths_that_nothing_divides(void **state)
 {
     (void)state;
-    cp_case c = {.name = "G08", .prec = WEFT_PREC_F64, .B = 1, .Tq = 11, .T = 11, .H = 2, .Hkv = 1, .D = 4, .Dv = 4, .mask = causal, .seed = 8};
+    cp_case c = {.name = "G08", .prec = WEFT_PREC_F64, .B = 1, .Tq = 11, .T = 11, .H = 2, .Hkv = 1, .D = 4, .Dv = 4,
+                 .mask = causal, .seed = 8};
     compare_with_one_rank(&c, 4, 1e-12);
-    c = (cp_case){.name = "G08", .prec = WEFT_PREC_F64, .B = 1, .Tq = 2999, .T = 2999, .H = 1, .Hkv = 1, .D = 2, .Dv = 2, .mask = {true, 99, -1, 0}, .seed = 8};
+    c = (cp_case){.name = "G08", .prec = WEFT_PREC_F64, .B = 1, .Tq = 2999, .T = 2999, .H = 1, .Hkv = 1, .D = 2, .Dv = 2,
+                  .mask = {true, 99, -1, 0}, .seed = 8};
     compare_with_one_rank(&c, 4, 1e-12);
 }
 
@@ -128,8 +132,8 @@ static void all_zero(const cp_case *c, const cp_result *r)
 static void field_report_G11_ranks_without_labels(void **state)
 {
     (void)state;
-    cp_case c = {.name = "G11", .prec = WEFT_PREC_F64, .B = 1, .Tq = 16, .T = 16, .H = 2, .Hkv = 2, .D = 4, .Dv = 4, .mask = causal,
-                 .seed = 4, .value = few_labels};
+    cp_case c = {.name = "G11", .prec = WEFT_PREC_F64, .B = 1, .Tq = 16, .T = 16, .H = 2, .Hkv = 2, .D = 4, .Dv = 4,
+                 .mask = causal, .seed = 4, .value = few_labels};
     compare_with_one_rank(&c, 4, 1e-12);
     c.seed = 0;
     for_each_way(&c, 4, all_zero);
@@ -157,8 +161,9 @@ static void field_report_G13_empty_parts(void **state)
     (void)state;
     for (int prec = 0; prec < 2; prec++)
         for (int64_t k_pos0 = 0; k_pos0 < 8; k_pos0 += 3) {
-            cp_case c = {.name = "G13", .prec = (weft_prec)prec, .B = 1, .Tq = 8, .T = 4, .H = 1, .Hkv = 1, .D = 1, .Dv = 1, .scale = 1,
-                         .mask = {false, 0, 0, 0}, .k_pos0 = k_pos0, .own_q_pos0 = true, .value = one_key};
+            cp_case c = {.name = "G13", .prec = (weft_prec)prec, .B = 1, .Tq = 8, .T = 4, .H = 1, .Hkv = 1, .D = 1,
+                         .Dv = 1, .scale = 1, .mask = {false, 0, 0, 0}, .k_pos0 = k_pos0, .own_q_pos0 = true,
+                         .value = one_key};
             for (int P = 2; P <= 8; P += 3) for_each_way(&c, P, G13_rows);
         }
 }
@@ -210,10 +215,11 @@ static void field_report_G24_groups_do_not_mix(void **state)
             cp_data data[2];
             groups g = {.cp = cp, .strided = way % 2};
             for (int i = 0; i < 2; i++) {
-                c[i] = (cp_case){.name = "G24", .prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .H = 2, .Hkv = 1, .D = 3, .Dv = 2,
-                                 .mask = causal, .seed = (uint64_t)i + 1, .value = constant};
+                c[i] = (cp_case){.name = "G24", .prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .H = 2, .Hkv = 1,
+                                 .D = 3, .Dv = 2, .mask = causal, .seed = (uint64_t)i + 1, .value = constant};
                 data[i] = cp_data_make(&c[i]);
-                g.job[i] = (cp_job){&c[i], &data[i], way / 2 ? "ring" : "pcp", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(&c[i], cp)};
+                g.job[i] = (cp_job){&c[i], &data[i], way / 2 ? "ring" : "pcp", WEFT_LAYOUT_ZIGZAG, true, 1,
+                                    NULL, cp_result_make(&c[i], cp)};
             }
             assert_ok(weft_run_threads(2 * cp, run_group, &g));
             for (int i = 0; i < 2; i++) {
@@ -280,10 +286,11 @@ static void field_report_G29_more_ranks_than_kv_heads(void **state)
 {
     (void)state;
     for (int Hkv = 1; Hkv <= 2; Hkv++) {
-        cp_case c = {.name = "G29", .prec = WEFT_PREC_F64, .B = 1, .Tq = 1, .T = 2, .H = 4, .Hkv = Hkv, .D = 1, .Dv = 1, .scale = 1, .mask = full,
-                     .value = head_parts};
+        cp_case c = {.name = "G29", .prec = WEFT_PREC_F64, .B = 1, .Tq = 1, .T = 2, .H = 4, .Hkv = Hkv, .D = 1, .Dv = 1,
+                     .scale = 1, .mask = full, .value = head_parts};
         for_each_way(&c, 4, G29_sums);
-        c = (cp_case){.name = "G29", .prec = WEFT_PREC_F64, .B = 1, .Tq = 19, .T = 19, .H = 4, .Hkv = Hkv, .D = 4, .Dv = 4, .mask = causal, .seed = 29};
+        c = (cp_case){.name = "G29", .prec = WEFT_PREC_F64, .B = 1, .Tq = 19, .T = 19, .H = 4, .Hkv = Hkv, .D = 4,
+                      .Dv = 4, .mask = causal, .seed = 29};
         compare_with_one_rank(&c, 4, 1e-12);
     }
 }
@@ -308,20 +315,27 @@ static void repeat(const cp_case *c, int times)
 static void field_report_G38_buffers_are_reused_in_time(void **state)
 {
     (void)state;
-    cp_case c = {.name = "G38", .prec = WEFT_PREC_F32, .B = 1, .Tq = 8, .T = 8, .H = 1, .Hkv = 1, .D = 4, .Dv = 4, .mask = causal, .seed = 38};
+    cp_case c = {.name = "G38", .prec = WEFT_PREC_F32, .B = 1, .Tq = 8, .T = 8, .H = 1, .Hkv = 1, .D = 4, .Dv = 4,
+                 .mask = causal, .seed = 38};
     repeat(&c, 50);
-    c = (cp_case){.name = "G38", .prec = WEFT_PREC_F32, .B = 1, .Tq = 16384, .T = 16384, .H = 1, .Hkv = 1, .D = 128, .Dv = 128, .mask = {true, 0, -1, 0}, .seed = 38};
+    c = (cp_case){.name = "G38", .prec = WEFT_PREC_F32, .B = 1, .Tq = 16384, .T = 16384, .H = 1, .Hkv = 1, .D = 128,
+                  .Dv = 128, .mask = {true, 0, -1, 0}, .seed = 38};
     repeat(&c, 3);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(field_report_G05_documents_do_not_leak), cmocka_unit_test(field_report_G06_length_7_on_2_ranks),
-        cmocka_unit_test(field_report_G08_lengths_that_nothing_divides), cmocka_unit_test(field_report_G11_ranks_without_labels),
-        cmocka_unit_test(field_report_G13_empty_parts), cmocka_unit_test(field_report_G19_window_is_kept),
-        cmocka_unit_test(field_report_G24_groups_do_not_mix), cmocka_unit_test(field_report_G28_mask_stands_on_positions),
-        cmocka_unit_test(field_report_G29_more_ranks_than_kv_heads), cmocka_unit_test(field_report_G38_buffers_are_reused_in_time),
+        cmocka_unit_test(field_report_G05_documents_do_not_leak),
+        cmocka_unit_test(field_report_G06_length_7_on_2_ranks),
+        cmocka_unit_test(field_report_G08_lengths_that_nothing_divides),
+        cmocka_unit_test(field_report_G11_ranks_without_labels),
+        cmocka_unit_test(field_report_G13_empty_parts),
+        cmocka_unit_test(field_report_G19_window_is_kept),
+        cmocka_unit_test(field_report_G24_groups_do_not_mix),
+        cmocka_unit_test(field_report_G28_mask_stands_on_positions),
+        cmocka_unit_test(field_report_G29_more_ranks_than_kv_heads),
+        cmocka_unit_test(field_report_G38_buffers_are_reused_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

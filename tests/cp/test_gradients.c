@@ -38,13 +38,15 @@ static void differences(const cp_case *c, const cp_data *data, double *x, int64_
 static void field_report_G26_central_differences(void **state)
 {
     (void)state;
-    cp_case c = {.name = "G26", .prec = WEFT_PREC_F64, .B = 2, .Tq = 8, .T = 8, .H = 3, .Hkv = 1, .D = 5, .Dv = 5, .mask = causal, .seed = 26};
+    cp_case c = {.name = "G26", .prec = WEFT_PREC_F64, .B = 2, .Tq = 8, .T = 8, .H = 3, .Hkv = 1, .D = 5, .Dv = 5,
+                 .mask = causal, .seed = 26};
     cp_data data = cp_data_make(&c);
     cp_result *r[2];
     int64_t nq = 2 * 8 * 3 * 5, nk = 2 * 8 * 5;
     double numeric[240];
     for (int P = 1; P <= 2; P++) {
-        cp_job job = {&c, &data, P == 1 ? "none" : "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, r[P - 1] = cp_result_make(&c, P)};
+        cp_job job = {&c, &data, P == 1 ? "none" : "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL,
+                      r[P - 1] = cp_result_make(&c, P)};
         assert_ok(cp_run(P, &job, 1));
         /* rounding of the loss (1e-15 * 30) over 2h leaves 1e-8 or so */
         differences(&c, &data, data.q, nq, P, numeric);
@@ -81,7 +83,8 @@ static cp_result *run(const cp_case *c, cp_data *data, const char *strategy, int
 
 static cp_case base(void)
 {
-    return (cp_case){.name = "identity", .prec = WEFT_PREC_F64, .B = 1, .Tq = 37, .T = 37, .H = 4, .Hkv = 2, .D = 6, .Dv = 5, .mask = causal, .seed = 7};
+    return (cp_case){.name = "identity", .prec = WEFT_PREC_F64, .B = 1, .Tq = 37, .T = 37, .H = 4, .Hkv = 2, .D = 6,
+                     .Dv = 5, .mask = causal, .seed = 7};
 }
 
 /* sum_j ds_ij = 0 for each row i. With all queries equal to u, sum_j dk_j = scale u sum_ij ds_ij = 0; with all
@@ -105,7 +108,8 @@ static void rows_of_ds_sum_to_zero(void **state)
         cp_data_free(&data);
         c.value = same_key;
         r = run(&c, &data, P == 1 ? "none" : "pcp", P);
-        assert_at_most(weft_norm2(r->dq, WEFT_F64, c.Tq * c.H * c.D), 1e-12 * weft_norm2(data.dout, WEFT_F64, c.Tq * c.H * c.Dv));
+        assert_at_most(weft_norm2(r->dq, WEFT_F64, c.Tq * c.H * c.D),
+                       1e-12 * weft_norm2(data.dout, WEFT_F64, c.Tq * c.H * c.Dv));
         cp_result_free(r);
         cp_data_free(&data);
     }

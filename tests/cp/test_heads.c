@@ -21,9 +21,10 @@ static void check(weft_prec prec, double exact, double across, double lse_weight
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (size_t e = 0; e < sizeof extras / sizeof *extras; e++) {
             if (s > 1 && e != 0 && e != 4) continue; /* one by one on two shapes, together on all */
-            cp_case c = {.name = extras[e].name, .prec = prec, .B = 2, .Tq = 29, .T = 29, .H = shapes[s][0], .Hkv = shapes[s][1],
-                         .D = shapes[s][2], .Dv = shapes[s][3], .mask = {true, s % 2 ? 9 : -1, -1, 0}, .softcap = extras[e].softcap,
-                         .sinks = extras[e].sinks, .alibi = extras[e].alibi, .seed = 40 + s};
+            cp_case c = {.name = extras[e].name, .prec = prec, .B = 2, .Tq = 29, .T = 29, .H = shapes[s][0],
+                         .Hkv = shapes[s][1], .D = shapes[s][2], .Dv = shapes[s][3],
+                         .mask = {true, s % 2 ? 9 : -1, -1, 0}, .softcap = extras[e].softcap, .sinks = extras[e].sinks,
+                         .alibi = extras[e].alibi, .seed = 40 + s};
             if (e % 2) c.cu = docs.cu, c.first = docs.first;
             cp_check_all(&c, ranks, RANKS, exact, across, lse_weight);
         }

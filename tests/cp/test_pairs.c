@@ -10,7 +10,8 @@ enum { MAX_P = 6, MAX_ROWS = 128 };
 typedef struct fixture { weft_mem mem; weft_arena *arena; } fixture;
 
 /* A plan of which only what bind reads is filled. */
-static void make_plan(fixture *f, weft_cp_plan *plan, weft__cp_slot *slot, int P, int rank, int64_t B, int64_t docs, weft_mask mask)
+static void make_plan(fixture *f, weft_cp_plan *plan, weft__cp_slot *slot, int P, int rank, int64_t B, int64_t docs,
+                      weft_mask mask)
 {
     *plan = (weft_cp_plan){.P = P, .rank = rank, .problem = {.B = B, .max_docs = docs}, .desc = {.mask = mask}};
     plan->pair_capacity = weft__cp_pair_capacity(&plan->problem, P);
@@ -80,7 +81,8 @@ static void every_visible_pair_once(void **state)
     (void)state;
     fixture f = {0};
     assert_ok(weft_arena_create(&f.arena, &f.mem, "test", NULL));
-    static const weft_mask masks[] = {{true, -1, -1, 0}, {false, -1, -1, 0}, {true, 3, -1, 0}, {false, 1, 2, 0}, {true, 2, 1, 7}};
+    static const weft_mask masks[] = {
+        {true, -1, -1, 0}, {false, -1, -1, 0}, {true, 3, -1, 0}, {false, 1, 2, 0}, {true, 2, 1, 7}};
     for (int64_t T = 1; T <= 33; T += T < 9 ? 1 : 8)
         for (int pattern = 0; pattern < 4; pattern++)
             for (int P = 1; P <= MAX_P; P++)

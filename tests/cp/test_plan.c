@@ -6,8 +6,9 @@
 
 static weft_cp_problem good(void)
 {
-    return (weft_cp_problem){.prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .max_docs = 2, .H = 4, .Hkv = 2, .D = 4, .Dv = 4, .scale = 0.5,
-                             .mask = {true, -1, -1, 0}, .layout = {WEFT_LAYOUT_ZIGZAG}, .need_backward = true, .slots = 1};
+    return (weft_cp_problem){.prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .max_docs = 2, .H = 4, .Hkv = 2, .D = 4,
+                             .Dv = 4, .scale = 0.5, .mask = {true, -1, -1, 0}, .layout = {WEFT_LAYOUT_ZIGZAG},
+                             .need_backward = true, .slots = 1};
 }
 
 /* ---- on ranks ------------------------------------------------------------------------------------------------ */
@@ -203,7 +204,8 @@ static weft_status run_with_fault(weft_ctx *ctx, weft_world *world, void *ud)
 static void faults_act_once_per_step(void **state)
 {
     (void)state;
-    cp_case c = {.name = "fault", .prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .H = 2, .Hkv = 1, .D = 4, .Dv = 4, .mask = {true, -1, -1, 0}, .seed = 1};
+    cp_case c = {.name = "fault", .prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .H = 2, .Hkv = 1, .D = 4, .Dv = 4,
+                 .mask = {true, -1, -1, 0}, .seed = 1};
     cp_data data = cp_data_make(&c);
     static const char *const strategies[] = {"pcp", "ring"};
     for (int i = 0; i < 2; i++) {

@@ -57,8 +57,12 @@ static void fill(const cp_case *c, char what, double *x, int64_t T, int heads, i
 
 cp_data cp_data_make(const cp_case *c)
 {
-    cp_data x = {doubles(c->B * c->Tq * c->H * c->D), doubles(c->B * c->T * c->Hkv * c->D), doubles(c->B * c->T * c->Hkv * c->Dv),
-                 doubles(c->B * c->Tq * c->H * c->Dv), doubles(c->H), doubles(c->H)};
+    cp_data x = {doubles(c->B * c->Tq * c->H * c->D),
+                 doubles(c->B * c->T * c->Hkv * c->D),
+                 doubles(c->B * c->T * c->Hkv * c->Dv),
+                 doubles(c->B * c->Tq * c->H * c->Dv),
+                 doubles(c->H),
+                 doubles(c->H)};
     fill(c, 'q', x.q, c->Tq, c->H, c->D);
     fill(c, 'k', x.k, c->T, c->Hkv, c->D);
     fill(c, 'v', x.v, c->T, c->Hkv, c->Dv);
@@ -111,7 +115,8 @@ typedef struct rows { /* a local tensor with an uneven distance between rows, an
     const int64_t *index;
 } rows;
 
-static weft_status make_rows(rows *x, weft_arena *arena, weft_dtype type, int64_t n, int64_t width, int64_t gap, const int64_t *index)
+static weft_status make_rows(rows *x, weft_arena *arena, weft_dtype type, int64_t n, int64_t width, int64_t gap,
+                             const int64_t *index)
 {
     *x = (rows){NULL, type, n, width, width + gap, index};
     WEFT_TRY(weft_arena_alloc(arena, n * x->ld, weft_dtype_size(type), "test rows", &x->data));
@@ -122,18 +127,21 @@ static weft_status make_rows(rows *x, weft_arena *arena, weft_dtype type, int64_
 static void pick_rows(const rows *x, const double *whole)
 {
     for (int64_t i = 0; i < x->n; i++)
-        for (int64_t j = 0; j < x->width; j++) weft_store(x->data, x->type, i * x->ld + j, whole[x->index[i] * x->width + j]);
+        for (int64_t j = 0; j < x->width; j++)
+            weft_store(x->data, x->type, i * x->ld + j, whole[x->index[i] * x->width + j]);
 }
 
 static void put_rows(const rows *x, double *whole)
 {
     for (int64_t i = 0; i < x->n; i++)
-        for (int64_t j = 0; j < x->width; j++) whole[x->index[i] * x->width + j] = weft_load(x->data, x->type, i * x->ld + j);
+        for (int64_t j = 0; j < x->width; j++)
+            whole[x->index[i] * x->width + j] = weft_load(x->data, x->type, i * x->ld + j);
 }
 
 typedef struct local { rows q, k, v, dout, o, m, l, lse, dq, dk, dv, sinks, dsinks; } local;
 
-static weft_status make_local(local *x, const cp_job *job, weft_arena *arena, int64_t nq, const int64_t *qi, int64_t nk, const int64_t *ki)
+static weft_status make_local(local *x, const cp_job *job, weft_arena *arena, int64_t nq, const int64_t *qi, int64_t nk,
+                              const int64_t *ki)
 {
     const cp_case *c = job->c;
     weft_dtype C = weft_prec_compute(c->prec), R = weft_prec_real(c->prec);
@@ -169,7 +177,8 @@ static weft_cp_io io_of(const local *x, const cp_case *c)
                         .dv_ld = x->dv.ld, .dsinks = c->sinks ? x->dsinks.data : NULL};
 }
 
-static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *job, int P, int64_t T, int64_t pos0, bool use_docs)
+static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *job, int P, int64_t T, int64_t pos0,
+                              bool use_docs)
 {
     const cp_case *c = job->c;
     weft_layout layout = {job->layout};
@@ -186,9 +195,10 @@ static int64_t q_pos0(const cp_case *c) { return c->own_q_pos0 ? c->q_pos0 : c->
 static weft_cp_problem problem_of(const cp_job *job, const void *alibi)
 {
     const cp_case *c = job->c;
-    return (weft_cp_problem){.prec = c->prec, .B = c->B, .Tq = c->Tq, .T = c->T, .max_docs = c->cu ? c->first[c->B] - c->B : c->B,
-                             .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .scale = c->scale != 0 ? c->scale : 1 / sqrt(c->D),
-                             .softcap = c->softcap, .mask = c->mask, .alibi = c->alibi ? alibi : NULL, .sinks = c->sinks,
+    return (weft_cp_problem){.prec = c->prec, .B = c->B, .Tq = c->Tq, .T = c->T,
+                             .max_docs = c->cu ? c->first[c->B] - c->B : c->B, .H = c->H, .Hkv = c->Hkv, .D = c->D,
+                             .Dv = c->Dv, .scale = c->scale != 0 ? c->scale : 1 / sqrt(c->D), .softcap = c->softcap,
+                             .mask = c->mask, .alibi = c->alibi ? alibi : NULL, .sinks = c->sinks,
                              .layout = {job->layout}, .need_backward = true, .slots = 2};
 }
 
@@ -223,7 +233,8 @@ static weft_status run_plan(weft_ctx *ctx, weft_comm *comm, const cp_job *job, w
     }
     job->out->kv_buffer_bytes[rank] = weft_cp_kv_buffer_bytes(plan);
     if (ctx->mem.allocations != before)
-        return weft_fail(WEFT_ERR_INTERNAL, "bind, forward, backward made %lld allocations", (long long)(ctx->mem.allocations - before));
+        return weft_fail(WEFT_ERR_INTERNAL, "bind, forward, backward made %lld allocations",
+                         (long long)(ctx->mem.allocations - before));
     return WEFT_OK;
 }
 
@@ -295,8 +306,9 @@ static weft_status run_jobs(weft_ctx *ctx, weft_world *world, void *ud)
     for (int i = 0; i < list->n && st == WEFT_OK; i++) {
         const cp_job *j = &list->jobs[i];
         st = cp_run_rank(ctx, comm, j);
-        if (st < 0) weft_fail_at(st, "case %s, %s, layout %d, overlap %d, P %d: ", j->c->name ? j->c->name : "?", j->strategy,
-                                 (int)j->layout, j->overlap, P);
+        if (st < 0)
+            weft_fail_at(st, "case %s, %s, layout %d, overlap %d, P %d: ", j->c->name ? j->c->name : "?", j->strategy,
+                         (int)j->layout, j->overlap, P);
     }
     weft_comm_destroy(comm);
     return st;
@@ -330,7 +342,13 @@ static int64_t doc_of(const cp_case *c, int64_t b, int64_t t, int64_t *begin)
     return d;
 }
 
-typedef struct row_view { const cp_case *c; const cp_data *x; int64_t b, i, qpos, doc; int h, hk; double *s, *ds_cap; } row_view;
+typedef struct row_view {
+    const cp_case *c;
+    const cp_data *x;
+    int64_t b, i, qpos, doc;
+    int h, hk;
+    double *s, *ds_cap;
+} row_view;
 
 /* Score of key j, or -inf; ds_cap: derivative of the softcap. */
 static double score(const row_view *r, int64_t j, double *ds_cap)
@@ -443,7 +461,8 @@ static void check_ranks(const cp_case *c, const cp_data *data, const cp_result *
     for (int i = 0; i < LAYOUTS * WAYS; i++) {
         double e = cp_distance(c, data, jobs[i].out, one, lse_weight);
         if (!(e <= across))
-            fail_msg("%s: %s on P=%d, layout %d: %.3e from P=1, limit %.3e", c->name, jobs[i].strategy, P, i / WAYS, e, across);
+            fail_msg("%s: %s on P=%d, layout %d: %.3e from P=1, limit %.3e", c->name, jobs[i].strategy, P, i / WAYS, e,
+                     across);
         if (!cp_same_bits(c, jobs[i].out, jobs[i / WAYS * WAYS].out))
             fail_msg("%s: %s (overlap %d) and pcp differ in bits on P=%d, layout %d", c->name, jobs[i].strategy,
                      jobs[i].overlap, P, i / WAYS);

@@ -13,7 +13,10 @@ static int64_t brute_force(const weft_mask *m, const weft_segment *q, const weft
     return n;
 }
 
-static int64_t pick(uint64_t seed, int64_t *at, int64_t n) { return weft_permute(seed, 3, 1 << 20, (*at)++ % (1 << 20)) % n; }
+static int64_t pick(uint64_t seed, int64_t *at, int64_t n)
+{
+    return weft_permute(seed, 3, 1 << 20, (*at)++ % (1 << 20)) % n;
+}
 
 static void segments_match_a_count_over_the_mask(void **state)
 {
@@ -26,9 +29,10 @@ static void segments_match_a_count_over_the_mask(void **state)
         if (i % 4 == 0) q.stride = k.stride = 1; /* the closed form */
         int64_t want = brute_force(&m, &q, &k), got = weft_visible_area(&m, &q, &k);
         if (got != want)
-            fail_msg("causal %d window %lld %lld prefix %lld: q %lld+%lldx%lld k %lld+%lldx%lld: %lld, should be %lld", m.causal,
-                     (long long)m.left, (long long)m.right, (long long)m.prefix, (long long)q.start, (long long)q.len,
-                     (long long)q.stride, (long long)k.start, (long long)k.len, (long long)k.stride, (long long)got, (long long)want);
+            fail_msg("causal %d window %lld %lld prefix %lld: q %lld+%lldx%lld k %lld+%lldx%lld: %lld, should be %lld",
+                     m.causal, (long long)m.left, (long long)m.right, (long long)m.prefix, (long long)q.start,
+                     (long long)q.len, (long long)q.stride, (long long)k.start, (long long)k.len, (long long)k.stride,
+                     (long long)got, (long long)want);
         nonzero += want > 0;
     }
     assert_true(nonzero > 10000);
@@ -44,7 +48,8 @@ static void large_numbers_are_exact(void **state)
     (void)state;
     int64_t n = 1 << 20;
     weft_segment s = {0, 0, 0, n, 1, 0};
-    weft_mask causal = {true, -1, -1, 0}, full = {false, -1, -1, 0}, window = {true, 4095, -1, 0}, far = {false, INT64_MAX, INT64_MAX, 0};
+    weft_mask causal = {true, -1, -1, 0}, full = {false, -1, -1, 0}, window = {true, 4095, -1, 0},
+              far = {false, INT64_MAX, INT64_MAX, 0};
     assert_true(weft_visible_area(&causal, &s, &s) == n * (n + 1) / 2);
     assert_true(weft_visible_area(&full, &s, &s) == n * n);
     assert_true(weft_visible_area(&far, &s, &s) == n * n);
@@ -76,7 +81,8 @@ static void rank_areas_match_a_count(void **state)
     bench w = {0};
     assert_ok(weft_arena_create(&w.arena, &w.mem, "test", NULL));
     static const int64_t docs[] = {0, 0, 1, 9, 9, 10, 31, 37};
-    static const weft_mask masks[] = {{true, -1, -1, 0}, {false, -1, -1, 0}, {true, 4, -1, 0}, {false, 2, 3, 0}, {true, -1, -1, 5}, {true, 3, -1, 6}};
+    static const weft_mask masks[] = {{true, -1, -1, 0}, {false, -1, -1, 0}, {true, 4, -1, 0},
+                                      {false, 2, 3, 0},  {true, -1, -1, 5},  {true, 3, -1, 6}};
     for (int l = 0; l < 2; l++)
         for (int P = 1; P <= 9; P++) {
             weft_shard s;
