@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What users of the library get: headers that compile alone as C11 and C++11, a shared library that exports
-# what the headers declare and nothing else, and an example that runs on it and agrees with itself.
-set -eu
+# what the headers declare and nothing else, and examples that run on it and agree with themselves.
+set -euo pipefail
 tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
 cd "$WEFT_SRC"
 
@@ -23,6 +23,7 @@ nm -D --defined-only "$WEFT_BUILD/libweft.so" | awk '$2 ~ /[TDBR]/ {print $3}' |
 [ "$(wc -l <"$tmp/declared")" -ge 20 ] || { echo "found only $(wc -l <"$tmp/declared") declarations"; exit 1; }
 diff "$tmp/declared" "$tmp/exported" || { echo "declared (<) and exported (>) functions differ"; exit 1; }
 
-"$WEFT_BUILD/example_attention" >"$tmp/out"
-cat "$tmp/out"
+"$WEFT_BUILD/example_attention" | tee "$tmp/out"
 grep -q 'the same attention' "$tmp/out"
+"$WEFT_BUILD/example_train" docs/user/formats.md | tee "$tmp/out"
+grep -q 'the same training' "$tmp/out"
