@@ -116,7 +116,7 @@ static void print_start(session *s)
                   e->mesh.size.cp, e->mesh.size.dp, e->ctx->threads, e->ctx->threads > 1 ? "s" : "", weft_isa_name(e->kern.isa));
     weft_text_add(&t, "model        %lld parameters; attention ", (long long)weft_model_params(&e->config));
     weft_model_describe(e->model, &t);
-    weft_text_add(&t, "\ndata         %lld sequences of %lld tokens to train on, %lld held out; unigram entropy %.4f nats\n",
+    weft_text_add(&t, "data         %lld sequences of %lld tokens to train on, %lld held out; unigram entropy %.4f nats\n",
                   (long long)weft_trainer_windows(s->trainer, false), (long long)o->seq_length, (long long)weft_trainer_windows(s->trainer, true),
                   weft_trainer_unigram_entropy(s->trainer));
     weft_text_add(&t, "memory       %s on rank 0 before the first step\nfolder       %s\n\n", weft_format_bytes((double)e->ctx->mem.bytes, bytes, sizeof bytes), s->dir);

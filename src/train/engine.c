@@ -1,6 +1,7 @@
 /* engine.c — one rank's machinery: kernels, products, mesh, model, and the cut of a micro-batch. */
 #include "train/train.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static weft_status alloc_rows(weft_engine *e, const weft_engine_options *o)
@@ -52,9 +53,23 @@ void weft_engine_close(weft_engine *e)
     memset(e, 0, sizeof *e);
 }
 
+/* What a config asks for and Weft does not do is said once, by rank 0; it may matter, and it may not. */
+void weft_engine_warn(const weft_engine *e, const char *path)
+{
+    weft_text unknown = {0};
+    if (e->ctx->rank != 0 || !e->ctx->log.write) return;
+    if (e->config.dropout_asked > 0)
+        weft_logf(&e->ctx->log, WEFT_LOG_WARN, "%s asks for dropout %g; this version of weft trains without dropout", path, e->config.dropout_asked);
+    if (weft_model_config_unknown(path, &unknown) >= 0 && unknown.len)
+        weft_logf(&e->ctx->log, WEFT_LOG_WARN, "%s: not read: %s", path, unknown.data);
+    weft_text_free(&unknown);
+}
+
 weft_status weft_engine_load(weft_engine *e, const char *dir)
 {
     int n = 0;
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s/config.json", dir) < sizeof path) weft_engine_warn(e, path);
     const weft_spec *spec = weft_model_spec(e->model, &n);
     WEFT_TRY(weft_ckpt_load_weights(dir, spec, n, e->config.tied, weft_model_weights(e->model), weft_prec_real(e->run->prec)));
     weft_model_weights_changed(e->model);

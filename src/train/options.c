@@ -97,8 +97,8 @@ static const weft_opt table[] = {
     {"save.dtype", "save-dtype", NULL, WEFT_OPT_ENUM, OFF(save_dtype), "fp32", "fp32|bf16|fp16", NO_LIMIT,
      "element type of saved weights", T},
 
-    {"run.precision", "precision", NULL, WEFT_OPT_ENUM, OFF(precision), "fp32", "fp64|fp32|bf16", NO_LIMIT,
-     "fp64: reference kernels; bf16: operands of products, sums stay fp32", MODEL | A},
+    {"run.precision", "precision", NULL, WEFT_OPT_ENUM, OFF(precision), "fp32", "fp64|fp32|bf16|fp16", NO_LIMIT,
+     "fp64: reference kernels; 16 bits: operands of products, sums stay fp32 (fp16: weft attention only)", MODEL | A},
     {"run.isa", "isa", NULL, WEFT_OPT_ENUM, OFF(isa), "best", "best|ref|avx2|avx512|amx", NO_LIMIT,
      "instruction set of the kernels (also WEFT_ISA)", MODEL | A},
     {"run.seed", "seed", NULL, WEFT_OPT_INT, OFF(seed), "1", NULL, 0, 9e15, "seed of weights, data order, sampling", T | E | G},

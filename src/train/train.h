@@ -85,6 +85,8 @@ typedef struct weft_engine_options { int64_t B, T, max_docs; bool train; } weft_
 weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *run, const weft_model_config *config,
                              const weft_engine_options *o);
 void weft_engine_close(weft_engine *e);
+/* Warns of what the config.json at `path` asks for and Weft does not do. LOCAL */
+void weft_engine_warn(const weft_engine *e, const char *path);
 /* Weights from a Hugging Face directory. LOCAL */
 weft_status weft_engine_load(weft_engine *e, const char *dir);
 

@@ -44,6 +44,7 @@ static weft_status alloc_sequences(weft_trainer *t)
 static weft_status open_weights(weft_trainer *t)
 {
     if (t->run->o->model_dir) return weft_engine_load(&t->engine, t->run->o->model_dir);
+    if (t->run->o->model_config) weft_engine_warn(&t->engine, t->run->o->model_config);
     weft_model_init_weights(t->engine.model, (uint64_t)t->run->o->seed);
     weft_model_weights_changed(t->engine.model);
     return WEFT_OK;

@@ -240,7 +240,6 @@ static weft_status check_case(weft_checker *k, const char *dir, weft_report *rep
         weft_text_add(&report->note, "loss      %.6f over %lld labels\n", k->loss, (long long)k->c->valid);
         weft_text_add(&report->note, "plan      ");
         weft_model_describe(k->e.model, &report->note);
-        weft_text_add(&report->note, "\n");
     }
     if (t.steps) WEFT_TRY_OR(st, run_trajectory(k, &t, optim, report), out);
     st = weft_report_share(k->e.mesh.all, report);

@@ -27,7 +27,9 @@ refused 'list.yaml' train "$tmp/list.yaml" --data "$case"
 printf 'train:\n  steps: many\n' >"$tmp/value.yaml"
 refused 'train.steps' train "$tmp/value.yaml" --data "$case"
 : >"$tmp/empty.yaml"
-refused 'no data' train "$tmp/empty.yaml"
+refused 'is empty' train "$tmp/empty.yaml"
+printf 'train:\n  steps: 3\n' >"$tmp/nodata.yaml"
+refused 'no data' train "$tmp/nodata.yaml"
 refused 'missing.yaml' train "$tmp/missing.yaml"
 
 # files that are missing, empty, truncated, or not what they claim
