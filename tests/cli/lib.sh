@@ -19,7 +19,7 @@ refused() {
 # good ARGS...: exit 0; output in $tmp/stdout.
 good() {
   ( cd "$tmp" && timeout 300 "$WEFT" "$@" >stdout 2>stderr </dev/null ); local code=$?
-  [ $code = 0 ] || fail "weft $*: exit $code: $(tail -3 "$tmp/stdout" "$tmp/stderr")"
+  [ $code = 0 ] || fail "weft $*: exit $code: $(cat "$tmp/stdout" "$tmp/stderr" | tail -n 3)"
 }
 finish() {
   [ $failures = 0 ] || { echo "$failures failures"; exit 1; }

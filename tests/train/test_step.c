@@ -1,0 +1,179 @@
+/* labels: small tsan */ /* timeout: 200 */
+/* The trainer's step on thread ranks: the same numbers on every layout, the same weights on every rank, nothing
+ * allocated after the first step, labels that are missing. */
+#include "harness/test.h"
+#include "harness/run.h"
+#include "harness/tempdir.h"
+
+enum { STEPS = 3, RANKS_MAX = 8 };
+
+typedef struct result {
+    const weft_run *run;
+    int64_t n;
+    double loss[STEPS], norm[STEPS];
+    int64_t tokens;
+    double *weights;              /* [n] after the last step, rank 0 */
+    uint64_t hash[RANKS_MAX][STEPS];
+    int64_t allocations[RANKS_MAX][STEPS];
+    bool skipped[STEPS];
+} result;
+
+static uint64_t hash_of(const void *data, size_t bytes) /* FNV-1a */
+{
+    uint64_t h = 1469598103934665603u;
+    for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+    return h;
+}
+
+static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    result *r = ud;
+    weft_trainer *t = NULL;
+    WEFT_TRY(weft_trainer_create(&t, world, r->run));
+    const weft_engine *e = weft_trainer_engine(t);
+    weft_dtype R = weft_prec_real(r->run->prec);
+    int64_t n = weft_model_weight_count(e->model);
+    weft_status st = WEFT_OK;
+    for (int s = 0; s < STEPS && st >= 0; s++) {
+        weft_record record;
+        st = weft_trainer_step(t, &record);
+        r->hash[ctx->rank][s] = hash_of(weft_model_weights(e->model), (size_t)n * weft_dtype_size(R));
+        r->allocations[ctx->rank][s] = ctx->mem.allocations;
+        if (ctx->rank == 0) r->loss[s] = record.loss, r->norm[s] = record.grad_norm, r->skipped[s] = record.skipped, r->tokens = record.tokens;
+    }
+    if (ctx->rank == 0 && st >= 0) {
+        r->n = n;
+        r->weights = malloc((size_t)n * sizeof(double));
+        weft_convert(r->weights, WEFT_F64, weft_model_weights(e->model), R, n);
+    }
+    weft_trainer_destroy(t);
+    return st;
+}
+
+static test_dir dir;
+static char data_path[600];
+
+/* extra: more option words, NULL-terminated. */
+static result run(int ranks, const char *const *extra)
+{
+    static const char *const common[] = {"--data", data_path, "--hidden-size", "12", "--num-layers", "2", "--num-attention-heads", "3",
+                                         "--num-query-groups", "1", "--ffn-hidden-size", "20", "--seq-length", "33", "--steps", "3", "--lr", "1e-2",
+                                         "--warmup-steps", "0", "--global-batch-size", "4", "--valid-fraction", "0", "--precision", "fp64"};
+    const char *words[64];
+    int n = 0;
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++) words[n++] = common[i];
+    for (int i = 0; extra[i]; i++) words[n++] = extra[i];
+    words[n] = NULL;
+    test_run t;
+    result r = {0};
+    test_run_open(&t, WEFT_CMD_TRAIN, words);
+    r.run = &t.run;
+    weft_status st = weft_run_threads(ranks, body, &r);
+    if (st < 0) fail_msg("%d ranks, %s %s: %s", ranks, extra[0], extra[1], weft_last_error());
+    test_run_close(&t);
+    return r;
+}
+
+static void check_same(const result *a, const result *b, double limit, const char *what)
+{
+    for (int s = 0; s < STEPS; s++) {
+        if (!(fabs(a->loss[s] - b->loss[s]) <= limit * 10)) fail_msg("%s: loss %d differs by %.2e", what, s, fabs(a->loss[s] - b->loss[s]));
+        if (!(fabs(a->norm[s] - b->norm[s]) <= limit * 10 * b->norm[s])) fail_msg("%s: norm %d differs", what, s);
+    }
+    assert_int_equal(a->n, b->n);
+    double d = weft_rel_l2(a->weights, WEFT_F64, b->weights, WEFT_F64, a->n, 0);
+    if (!(d <= limit)) fail_msg("%s: weights differ by %.2e", what, d);
+}
+
+#define W(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* G01, G02, G03, G04, G14, G24: gradient scale, reduction group, accumulation, data order. AdamW divides by the
+ * root of the second moment, which amplifies the last bits of tiny gradients: hence 1e-10 on weights in fp64. */
+static void every_layout_gives_the_same_step(void **state)
+{
+    (void)state;
+    result one = run(1, W("--cp", "1"));
+    static const struct { int ranks; const char *words[9]; } other[] = {
+        {4, {"--dp", "4"}},
+        {4, {"--dp", "2", "--cp", "2"}},
+        {4, {"--cp", "4", "--cp-strategy", "pcp"}},
+        {3, {"--cp", "3", "--cp-layout", "contiguous", "--cp-strategy", "ring"}},
+        {2, {"--dp", "2", "--micro-batch-size", "2"}},
+        {1, {"--cp", "1", "--micro-batch-size", "4"}},
+        {6, {"--cp", "3", "--dp", "2", "--cp-strategy", "ring"}},
+    };
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        result many = run(other[i].ranks, other[i].words);
+        check_same(&many, &one, 1e-10, other[i].words[1]);
+        for (int s = 0; s < STEPS; s++)
+            for (int r = 1; r < other[i].ranks; r++) assert_true(many.hash[r][s] == many.hash[0][s]);
+        assert_int_equal(many.tokens, 4 * 33); /* G40: of the job, never divided by cp */
+        free(many.weights);
+    }
+    free(one.weights);
+}
+
+/* G05, G11: documents whose labels end in the middle of a rank, and ranks without a label. */
+static void documents(void **state)
+{
+    (void)state;
+    result one = run(1, W("--separator", "7", "--document-mask"));
+    result plain = run(1, W("--cp", "1"));
+    result many = run(4, W("--separator", "7", "--document-mask", "--cp", "4", "--cp-strategy", "ring"));
+    check_same(&many, &one, 1e-10, "documents");
+    assert_true(fabs(one.loss[0] - plain.loss[0]) > 1e-6); /* the mask acts */
+    free(one.weights);
+    free(plain.weights);
+    free(many.weights);
+}
+
+static void nothing_is_allocated_after_the_first_step(void **state)
+{
+    (void)state;
+    static const char *const precisions[] = {"fp64", "fp32", "bf16"};
+    for (int p = 0; p < 3; p++) {
+        result r = run(3, W("--precision", precisions[p], "--cp", "3", "--cp-strategy", p ? "ring" : "pcp"));
+        for (int rank = 0; rank < 3; rank++)
+            for (int s = 1; s < STEPS; s++) assert_int_equal(r.allocations[rank][s], r.allocations[rank][0]);
+        free(r.weights);
+    }
+}
+
+static void the_same_run_twice_is_the_same_bits(void **state)
+{
+    (void)state;
+    result a = run(4, W("--cp", "2", "--dp", "2", "--precision", "fp32"));
+    result b = run(4, W("--cp", "2", "--dp", "2", "--precision", "fp32", "--no-async-cp-comm"));
+    for (int s = 0; s < STEPS; s++) {
+        assert_true(a.hash[0][s] == b.hash[0][s]);
+        assert_memory_equal(&a.loss[s], &b.loss[s], sizeof a.loss[s]);
+    }
+    free(a.weights);
+    free(b.weights);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    test_dir_make(&dir);
+    snprintf(data_path, sizeof data_path, "%s", test_dir_file(&dir, "data.txt"));
+    FILE *f = fopen(data_path, "w");
+    if (!f) return -1;
+    for (int i = 0; i < 400; i++) fprintf(f, "%d words %d and %d\n", i, i * i % 89, i % 7);
+    return fclose(f);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    test_dir_remove(&dir);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout_gives_the_same_step), cmocka_unit_test(documents),
+                                       cmocka_unit_test(nothing_is_allocated_after_the_first_step),
+                                       cmocka_unit_test(the_same_run_twice_is_the_same_bits)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
