@@ -1,7 +1,7 @@
 /* adamw.inl — the update of adamw.ref.inl on a SIMD vocabulary; all arrays are float in every precision.
  * Full and partial vectors run the same instructions, so an element's result does not depend on where a
  * shard begins. Denormals are flushed: the moments of a rare token's row decay into them and, rounded to
- * nearest, would stay there for ever, at twenty times the cost of an update. */
+ * nearest, would stay there for ever, at more than twenty times the cost of an update. */
 
 enum { ADAMW_CHUNK = 8192 }; /* elements per piece of work for a thread */
 

@@ -1,6 +1,6 @@
 /* gemm_widen.c — products of 16-bit operands through fp32 copies, where the CPU has no fast instruction for
  * them. oneDNN 2.6 refuses fp16 everywhere and bf16 below AVX-512, and vdpbf16ps runs at half the rate of an
- * fp32 FMA: 1024^3 on one core gave 83 GFLOP/s in bf16 and 135 in fp32 with the copies included.
+ * fp32 FMA: 1024^3 on one core gave 75-84 GFLOP/s in bf16 and 111-139 through fp32, copies included.
  *
  * Copies are made panel by panel, so that a product with a large weight needs no second, larger weight.
  * Products of two 16-bit numbers are exact in fp32: only the order of sums differs from a native product. */
