@@ -258,8 +258,8 @@ void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec,
     void *dq = cleared(qn * qw, R), *dk = cleared(kn * kw, R), *dv = cleared(kn * vw, R);
     d.alibi = alibi;
     assert_ok(weft_attn_check(&d));
-    size_t bytes = (ops->work_bytes(&d, threads) + 63) / 64 * 64 + 64;
-    float *work = aligned_alloc(64, bytes);
+    size_t bytes = (ops->work_bytes(&d, threads) + 63) / 64 * 64;
+    float *work = aligned_alloc(64, bytes ? bytes : 64);
     assert_non_null(work);
     for (size_t i = 0; i < bytes / sizeof *work; i++) work[i] = NAN;
 

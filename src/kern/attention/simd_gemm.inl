@@ -3,8 +3,9 @@
  * A is read element by element and broadcast, so it may have any strides (a transpose costs nothing); B and C
  * are rows of vectors. A block of MR x NR vectors of C stays in registers while k runs.
  *
- * Every element of C is one chain of fused multiply-adds over k in ascending order, whatever block it falls
- * into: so results do not depend on how m and n were cut. */
+ * Every element of A B is one chain of fused multiply-adds over k in ascending order, whatever block it falls
+ * into: so results do not depend on how m and n were cut. C is added last: its loads are not waited for, and a
+ * long sum is a sum of short ones. */
 
 #define MR 6
 #if VLEN == 16
@@ -25,7 +26,7 @@ static inline __attribute__((always_inline)) void block(float *c, int64_t ldc, m
 #pragma GCC unroll 8
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
-        for (int j = 0; j < nr; j++) acc[i][j] = add ? vload(c + i * ldc + j * VLEN) : vzero();
+        for (int j = 0; j < nr; j++) acc[i][j] = vzero();
     for (int x = 0; x < k; x++) {
         V bv[NR];
 #pragma GCC unroll 4
@@ -40,9 +41,9 @@ static inline __attribute__((always_inline)) void block(float *c, int64_t ldc, m
         b += ldb;
     }
 #pragma GCC unroll 8
-    for (int i = 0; i < mr; i++)
+    for (int i = 0; i < mr; i++, c += ldc)
 #pragma GCC unroll 4
-        for (int j = 0; j < nr; j++) vstore(c + i * ldc + j * VLEN, acc[i][j]);
+        for (int j = 0; j < nr; j++) vstore(c + j * VLEN, add ? vadd(vload(c + j * VLEN), acc[i][j]) : acc[i][j]);
 }
 
 typedef void (*block_fn)(float *c, int64_t ldc, mat a, const float *b, int64_t ldb, int k, bool add);
