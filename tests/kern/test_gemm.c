@@ -267,7 +267,8 @@ static void bad_products_are_refused(void **state)
     float x[64] = {0};
     weft_ctx_init(&ctx);
     assert_ok(weft_gemm_create(&gemm, &ctx, 0));
-    const weft_gemm_args good = {.ab = WEFT_F32, .c = WEFT_F32, .M = 2, .N = 3, .K = 4, .A = x, .lda = 4, .B = x, .ldb = 3, .C = x + 32, .ldc = 3};
+    const weft_gemm_args good = {.ab = WEFT_F32, .c = WEFT_F32, .M = 2, .N = 3, .K = 4, .A = x, .lda = 4, .B = x, .ldb = 3,
+                                 .C = x + 32, .ldc = 3};
     assert_ok(weft_gemm_run(gemm, &good, NULL));
     weft_gemm_args a = good;
     a.lda = 3;

@@ -217,7 +217,8 @@ ON_EACH(xent_ignored_rows_hide_nan_and_others_do_not)
 static void adamw_first_step_is_the_sign_body(const weft_kern *k)
 {
     float p[N], g[N], m[N] = {0}, v[N] = {0};
-    const weft_adamw_args a = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.999, .eps = 0, .weight_decay = 0.5, .c1 = 1 - 0.9, .c2 = 1 - 0.999, .gscale = 4};
+    const weft_adamw_args a = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.999, .eps = 0, .weight_decay = 0.5, .c1 = 1 - 0.9,
+                               .c2 = 1 - 0.999, .gscale = 4};
     for (int i = 0; i < N; i++) p[i] = 2, g[i] = (float)((i % 2 ? -1 : 1) * pow(10, i % 9 - 4));
     k->op[WEFT_PREC_F32].adamw(p, g, m, v, N, &a, 1);
     for (int i = 0; i < N; i++) assert_at_most(fabs(p[i] - (2 - 0.01 * 0.5 * 2 - (g[i] > 0 ? 0.01 : -0.01))), 5e-7);

@@ -58,7 +58,9 @@ static weft_status check_types(const weft_gemm_args *a)
 static weft_status check_operand(const char *name, const void *data, int64_t ld, int64_t rows, int64_t cols)
 {
     if (rows == 0 || cols == 0) return WEFT_OK;
-    if (!data) return weft_fail(WEFT_ERR_REFUSED, "gemm: %s is NULL but has %lld x %lld elements", name, (long long)rows, (long long)cols);
+    if (!data)
+        return weft_fail(WEFT_ERR_REFUSED, "gemm: %s is NULL but has %lld x %lld elements", name, (long long)rows,
+                         (long long)cols);
     if (ld < cols)
         return weft_fail(WEFT_ERR_REFUSED, "gemm: leading dimension of %s is %lld; its rows have %lld elements", name,
                          (long long)ld, (long long)cols);
