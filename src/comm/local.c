@@ -359,21 +359,12 @@ static void local_abort(void *ep, weft_status st, const char *message)
     weft_local_abort(e->map, e->rank, st, message);
 }
 
-static void mailbox_reset(mailbox *b)
+static void mailbox_init(mailbox *b)
 {
     list_reset(&b->unmatched);
     list_reset(&b->streaming);
     list_reset(&b->unpublished);
-    b->posted_first = NULL;
     b->posted_end = &b->posted_first;
-    b->sends = b->recvs = 0;
-}
-
-static void local_drop(void *ep)
-{
-    endpoint *e = ep;
-    for (int p = 0; p < e->ranks; p++) mailbox_reset(&e->box[p]);
-    e->open = 0;
 }
 
 static void local_place(void *ep, const char *op, int layer, int step)
@@ -411,7 +402,6 @@ static const weft_transport local = {
     .idle = local_idle,
     .failure = local_failure,
     .abort = local_abort,
-    .drop = local_drop,
     .place = local_place,
     .waiting = local_waiting,
     .peer_state = local_peer_state,
@@ -437,7 +427,7 @@ static weft_status endpoint_create(endpoint **out, weft_ctx *ctx, weft_local *ma
         b->in = weft_local_pair(map, p, rank);
         b->out_ring = weft_local_ring(map, rank, p);
         b->in_ring = weft_local_ring(map, p, rank);
-        mailbox_reset(b);
+        mailbox_init(b);
     }
     *out = e;
     return WEFT_OK;

@@ -4,6 +4,8 @@
  * is the same for all: checks, deadlines, counters, messages. Requests are completed by the transport with
  * weft_req_finish. Calls take a queue handle (NULL on the CPU) so that a device transport fits in.
  *
+ * After a failure only abort, failure and close are called: the callers' buffers may be gone by then.
+ *
  * A send completes only after the peer posted the matching receive, in every transport. */
 #ifndef WEFT_COMM_TRANSPORT_H
 #define WEFT_COMM_TRANSPORT_H
@@ -37,7 +39,6 @@ typedef struct weft_transport {
     void (*idle)(void *ep, int round);     /* nothing moved for `round` calls: gives the core away for up to 20 ms */
     weft_status (*failure)(void *ep);      /* WEFT_ERR_PEER with its message once any rank has failed */
     void (*abort)(void *ep, weft_status st, const char *message); /* tells all; the first one wins */
-    void (*drop)(void *ep);                /* forgets all requests: their memory may go away */
     void (*place)(void *ep, const char *op, int layer, int step);
     void (*waiting)(void *ep, int peer);   /* -1: not waiting */
     void (*peer_state)(void *ep, int peer, char *text, size_t n); /* "rank 3 is in ..., layer 1, step 2" */

@@ -183,7 +183,6 @@ weft_status weft_world_fail(weft_world *w, weft_status st)
     w->failed = st;
     snprintf(w->message, sizeof w->message, "%s", weft_last_error());
     if (w->tp->abort) w->tp->abort(w->ep, st, w->message);
-    if (w->tp->drop) w->tp->drop(w->ep);
     return st;
 }
 
@@ -193,7 +192,6 @@ void weft_world_abort(weft_world *w, weft_status st, const char *message)
     w->failed = st < 0 ? st : WEFT_ERR_INTERNAL;
     snprintf(w->message, sizeof w->message, "%s", message ? message : weft_status_text(w->failed));
     if (w->tp->abort) w->tp->abort(w->ep, w->failed, w->message);
-    if (w->tp->drop) w->tp->drop(w->ep);
 }
 
 void weft_world_close(weft_world *w)

@@ -57,8 +57,8 @@ struct weft_world {
     int layer, step;
 };
 
-/* Marks the world failed with the calling thread's last error, tells the other ranks and forgets all
- * requests. Returns st. */
+/* Marks the world failed with the calling thread's last error, and tells the other ranks; from then on
+ * no request is touched. Returns st. */
 weft_status weft_world_fail(weft_world *w, weft_status st);
 /* WEFT_OK, or the sticky failure with its message. */
 weft_status weft_world_good(const weft_world *w);

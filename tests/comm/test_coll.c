@@ -112,7 +112,8 @@ static weft_status a2a_body(weft_ctx *ctx, weft_world *w, void *ud)
     WEFT_TRY(open_all(&c, w));
     int P = weft_comm_size(c), me = weft_comm_rank(c);
     /* n(from, to): uneven, sometimes 0, different in both directions. */
-    for (int64_t scale = 1; scale <= 3000; scale *= 3000) {
+    /* The last: several times what a mailbox holds. */
+    for (int64_t scale = 1; scale <= 90000; scale *= 300) {
         size_t out[8], in[8], out_total = 0, in_total = 0;
         for (int i = 0; i < P; i++) {
             out[i] = (size_t)((me * 3 + i) % 4 * scale) * sizeof(int32_t);

@@ -4,6 +4,8 @@
 #include "harness/test.h"
 #include "comm/comm.h"
 
+#include <sched.h>
+
 #define REQUIRE(cond) \
     do { \
         if (!(cond)) return weft_fail(WEFT_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond); \
@@ -212,6 +214,50 @@ static void many_messages(void **state)
     assert_ok(weft_run_threads(5, storm_body, NULL));
 }
 
+/* Bytes for rank 2 lie in its mailbox while the mailbox before it, 0 to 1, wraps many times. */
+static weft_status wrap_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    (void)ctx;
+    enum { LYING = 150000, PASSING = 50001, N = 40 };
+    _Atomic int *stage = ud;
+    weft_comm *c;
+    WEFT_TRY(open_all(&c, w));
+    int me = weft_comm_rank(c);
+    unsigned char *buf = malloc(LYING);
+    weft_req r;
+    REQUIRE(buf);
+    if (me == 2) {
+        WEFT_TRY(weft_irecv(c, buf, LYING, 0, 0, WEFT_MEM_HOST, NULL, &r));
+        *stage = 1;
+        while (*stage != 2) sched_yield(); /* makes no progress on purpose */
+        WEFT_TRY(weft_wait(&r));
+        REQUIRE(holds(buf, LYING, 0, 0));
+    }
+    if (me == 0) {
+        while (*stage != 1) sched_yield();
+        fill(buf, LYING, 0, 0);
+        WEFT_TRY(weft_isend(c, buf, LYING, 2, 0, WEFT_MEM_HOST, NULL, &r));
+        WEFT_TRY(weft_wait(&r));
+    }
+    for (int i = 1; i <= N && me < 2; i++) {
+        if (me == 0) fill(buf, PASSING, 0, i);
+        WEFT_TRY(me == 0 ? weft_isend(c, buf, PASSING, 1, i, WEFT_MEM_HOST, NULL, &r)
+                         : weft_irecv(c, buf, PASSING, 0, i, WEFT_MEM_HOST, NULL, &r));
+        WEFT_TRY(weft_wait(&r));
+        if (me == 1) REQUIRE(holds(buf, PASSING, 0, i));
+    }
+    if (me == 0) *stage = 2;
+    free(buf);
+    return WEFT_OK;
+}
+
+static void mailboxes_do_not_overlap(void **state)
+{
+    (void)state;
+    _Atomic int stage = 0;
+    assert_ok(weft_run_threads(3, wrap_body, &stage));
+}
+
 /* A send must not complete before its receive is posted, whatever its size. */
 static weft_status rendezvous_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
@@ -415,10 +461,15 @@ static weft_status failing_body(weft_ctx *ctx, weft_world *w, void *ud)
     fail_case *k = ud;
     weft_comm *c;
     WEFT_TRY(open_all(&c, w));
-    WEFT_TRY(weft_barrier(c));
     int me = weft_comm_rank(c);
-    if (me == 2) return weft_fail(WEFT_ERR_IO, "data.bin: no such file");
-    weft_status st = keep(k, me, weft_barrier(c), weft_now(&ctx->clock));
+    if (me == 2) {
+        WEFT_TRY(weft_barrier(c));
+        return weft_fail(WEFT_ERR_IO, "data.bin: no such file");
+    }
+    /* Rank 2 may fail while others are still inside the first barrier. */
+    double begin = weft_now(&ctx->clock);
+    weft_status st = weft_barrier(c);
+    st = keep(k, me, st == WEFT_OK ? weft_barrier(c) : st, begin);
     /* A world that failed stays failed. */
     char b = 0;
     weft_req r;
@@ -461,6 +512,44 @@ static void faults_at_every_site_end_all_ranks(void **state)
     }
 }
 
+/* After a failure the caller's memory may go away: a peer that sends late must not find it (the address
+ * sanitizer would see it). */
+static weft_status late_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    (void)ctx, (void)ud;
+    weft_comm *c;
+    WEFT_TRY(open_all(&c, w));
+    int me = weft_comm_rank(c);
+    char *buf = malloc(MIB);
+    weft_req *r = malloc(2 * sizeof *r);
+    REQUIRE(buf && r);
+    memset(buf, me, MIB);
+    weft_world_set_timeout(w, me == 0 ? 0.1 : 30);
+    weft_status st = WEFT_OK;
+    if (me == 0) {
+        WEFT_TRY(weft_irecv(c, buf, MIB, 1, 0, WEFT_MEM_HOST, NULL, &r[0]));
+        WEFT_TRY(weft_isend(c, buf, MIB, 1, 1, WEFT_MEM_HOST, NULL, &r[1]));
+        st = weft_wait_all(r, 2);
+    } else {
+        double begin = weft_now(&weft_clock_real);
+        while (weft_now(&weft_clock_real) - begin < 0.3) weft_progress(w);
+        WEFT_TRY(weft_isend(c, buf, MIB, 0, 0, WEFT_MEM_HOST, NULL, &r[0]));
+        WEFT_TRY(weft_irecv(c, buf, MIB, 0, 1, WEFT_MEM_HOST, NULL, &r[1]));
+        st = weft_wait_all(r, 2);
+        REQUIRE(st == WEFT_ERR_PEER);
+    }
+    free(buf);
+    free(r);
+    for (int i = 0; i < 1000; i++) weft_progress(w);
+    return st;
+}
+
+static void nothing_touches_requests_after_a_failure(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_run_threads(2, late_body, NULL), WEFT_ERR_TIMEOUT);
+}
+
 /* ---- one rank alone -------------------------------------------------------------------------------------------------- */
 
 static void self_has_no_peers(void **state)
@@ -486,11 +575,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_of_all_sizes),     cmocka_unit_test(ring_g16_in_both_orders),
+        cmocka_unit_test(mailboxes_do_not_overlap),
         cmocka_unit_test(many_messages),             cmocka_unit_test(a_send_needs_its_receive),
         cmocka_unit_test(buffers_are_free_after_the_wait), cmocka_unit_test(bad_calls_are_refused),
         cmocka_unit_test(sizes_must_agree),          cmocka_unit_test(a_deadline_names_who_is_stuck),
         cmocka_unit_test(a_failure_reaches_every_wait), cmocka_unit_test(faults_at_every_site_end_all_ranks),
-        cmocka_unit_test(self_has_no_peers),
+        cmocka_unit_test(nothing_touches_requests_after_a_failure), cmocka_unit_test(self_has_no_peers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -359,6 +360,7 @@ static pid_t supervisor_process(const char *scenario, int fd[2])
     assert_true(pid >= 0);
     if (pid == 0) {
         int code;
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* if the test itself fails */
         close(fd[0]);
         supervise(scenario, 3, fd[1], &code);
         _exit(code);
