@@ -143,7 +143,10 @@ void weft_opts_help(const weft_opts *o, weft_text *out)
     }
     left = left < 24 ? 24 : left;
     for (int i = 0; i < o->n; i++)
-        if (weft__opt_mine(o, i) && opens_group(o, i)) add_group(o, i, left, out);
+        if (weft__opt_mine(o, i) && opens_group(o, i)) {
+            add_group(o, i, left, out);
+            weft_text_add(out, "\n");
+        }
     weft_text_add(out, "every command\n");
     add_row(out, "--set KEY=VALUE", "sets one option by its YAML key, such as cp.strategy=ring; may be repeated", left);
 }

@@ -86,7 +86,7 @@ static void labels_are_accounted(void **state)
     weft_mem mem = {0};
     weft_arena *a = NULL;
     float *x = NULL;
-    char names[WEFT_MEM_ROWS + 20][8];
+    char names[WEFT_MEM_ROWS + 20][16];
     assert_ok(weft_arena_create(&a, &mem, "model", NULL));
     assert_ok(WEFT_NEW(a, 1000, "weights", &x));
     assert_ok(WEFT_NEW(a, 1000, "weights", &x));

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# tools/setup.sh and tools/configure.sh with stand-ins for the package tools: silent when all is there, installs by name
+# when something is missing, names it when it cannot, and never builds with another compiler than the one asked for.
+# labels: small
+set -u
+root=${WEFT_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+bad=0
+
+# A PATH with the few tools that the script needs and nothing else.
+fresh() {
+  rm -rf "$work/bin" "$work/calls"
+  mkdir "$work/bin"
+  for tool in bash env mktemp rm tail cat; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
+  stand_in id 'echo 0'
+  stand_in dpkg-query 'exit 1'
+  stand_in apt-get "echo \"\$@\" >>'$work/calls'"
+}
+
+stand_in() { printf '#!%s\n%s\n' "$(command -v bash)" "$2" >"$work/bin/$1" && chmod +x "$work/bin/$1"; }
+
+# expect NAME STATUS PART-OF-OUTPUT PART-OF-APT-CALLS ("" : must be empty)
+expect() {
+  local out status calls
+  out=$(PATH=$work/bin "$work/bin/bash" "$root/tools/setup.sh" demo 2>&1 </dev/null)
+  status=$?
+  calls=$(cat "$work/calls" 2>/dev/null)
+  [ "$status" = "$2" ] || { echo "$1: status $status, not $2: $out"; bad=1; }
+  holds "$1, output" "$out" "$3"
+  holds "$1, apt-get" "$calls" "$4"
+}
+
+holds() {
+  if [ -z "$3" ]; then
+    [ -z "$2" ] || { echo "$1: should be empty: $2"; bad=1; }
+  else
+    case "$2" in *"$3"*) ;; *) echo "$1: '$3' is not in: $2"; bad=1 ;; esac
+  fi
+}
+
+fresh; stand_in dpkg-query 'echo "installed:bible-kjv "'
+expect "installed" 0 "" ""
+fresh; stand_in dpkg-query 'echo "config-files:bible-kjv "'
+expect "removed, settings left" 0 "installing bible-kjv" "install -y --no-install-recommends bible-kjv"
+fresh; stand_in bible 'exit 0'
+expect "there without a package" 0 "" ""
+fresh
+expect "missing" 0 "setup: installing bible-kjv" "install -y --no-install-recommends bible-kjv"
+fresh; stand_in apt-get '[ "$1" = update ] && exit 1; exit 0'
+expect "no network for the lists" 0 "apt-get update failed" ""
+fresh; stand_in apt-get 'echo "E: no such package" >&2; exit 100'
+expect "apt-get fails" 1 "missing: bible-kjv" ""
+fresh; rm "$work/bin/apt-get"
+expect "no apt-get" 1 "pacman -S" ""
+fresh; stand_in id 'echo 1000'
+expect "no rights" 1 "there is no sudo" ""
+fresh; stand_in id 'echo 1000'; stand_in sudo 'exit 1'
+expect "sudo wants a password" 1 "asks for a password" ""
+fresh; stand_in id 'echo 1000'; stand_in sudo '[ "$1" = -n ] && exit 0; exec "$@"'
+expect "sudo" 0 "installing" "install -y --no-install-recommends bible-kjv"
+
+mkdir "$work/build"
+echo 'CMAKE_C_COMPILER:FILEPATH=/usr/bin/one-cc' >"$work/build/CMakeCache.txt"
+out=$(WEFT_CC=other-cc "$root/tools/configure.sh" "$work/build" 2>&1)
+[ $? = 2 ] || { echo "configure: another compiler was not refused"; bad=1; }
+holds "configure" "$out" "was made for /usr/bin/one-cc, not other-cc"
+WEFT_CC=one-cc "$root/tools/configure.sh" "$work/build" || { echo "configure: the same compiler was refused"; bad=1; }
+exit $bad
