@@ -87,6 +87,7 @@ int main(int argc, char **argv)
         if (!(fabs(two.loss[step] - one.loss[step]) <= worst)) worst = fabs(two.loss[step] - one.loss[step]);
     }
     printf("held  %15.6f  %14.6f\n\nbytes sent per step by rank 0: %lld\n", two.held_out, one.held_out, two.bytes);
-    printf("largest difference %.1e, limit %.0e: %s\n", worst, limit, worst <= limit ? "the same training, whatever the cut" : "DIFFERENT");
+    printf("largest difference %.1e, limit %.0e: %s\n", worst, limit,
+           worst <= limit ? "the same training, whatever the cut" : "DIFFERENT");
     return worst <= limit ? 0 : 1;
 }

@@ -3,7 +3,7 @@
  * arrival: the same bits every run.
  *
  * Everything goes directly from its owner to its reader: on one machine a message costs a copy whatever its
- * path, so a ring's hops would only add copies. The bytes sent are those of a ring (theory c1). */
+ * path, so a ring's hops would only add copies. The bytes sent are those of a ring (docs/maths/context_parallel.md). */
 #include "comm/pattern.h"
 #include "comm/reduce.h"
 #include "comm/world.h"

@@ -35,7 +35,8 @@ static weft_status take_struct(void *full, size_t known, const void *given, size
         memcpy(full, given, size);
         return WEFT_OK;
     }
-    return weft_fail(WEFT_ERR_REFUSED, "%s.size is %zu, this library knows up to %zu; call %s_init first, with a header that is not newer",
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "%s.size is %zu, this library knows up to %zu; call %s_init first, with a header that is not newer",
                      name, size, known, name);
 }
 
@@ -59,7 +60,8 @@ static weft_status precision_of(weft_attention_precision given, weft_prec *out)
     case WEFT_ATTENTION_BF16: *out = WEFT_PREC_BF16; return WEFT_OK;
     case WEFT_ATTENTION_FP64: *out = WEFT_PREC_F64; return WEFT_OK;
     }
-    return weft_fail(WEFT_ERR_REFUSED, "attention: precision %d is unknown; there are WEFT_ATTENTION_FP32, _BF16, _FP64", (int)given);
+    return weft_fail(WEFT_ERR_REFUSED, "attention: precision %d is unknown; there are WEFT_ATTENTION_FP32, _BF16, _FP64",
+                     (int)given);
 }
 
 /* What the room's own checks do not see: fields that mean "default", and names. */
@@ -67,13 +69,16 @@ static weft_status read_params(const weft_attention_params *given, weft_attentio
 {
     weft_attention_params_init(p, sizeof *p);
     WEFT_TRY(take_struct(p, sizeof *p, given, given->size, "weft_attention_params"));
-    if (p->threads < 0) return weft_fail(WEFT_ERR_REFUSED, "attention: %d threads; give 1 or more, or 0 for cores / ranks", p->threads);
-    if (p->D < 1) return weft_fail(WEFT_ERR_REFUSED, "attention: head size D = %d; 1 to %d is possible", p->D, WEFT_ATTN_MAX_D);
+    if (p->threads < 0)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: %d threads; give 1 or more, or 0 for cores / ranks", p->threads);
+    if (p->D < 1)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: head size D = %d; 1 to %d is possible", p->D, WEFT_ATTN_MAX_D);
     if (!isfinite(p->scale)) return weft_fail(WEFT_ERR_REFUSED, "attention: scale is not finite; give 0 for 1/sqrt(D)");
     *problem = (weft_cp_problem){.B = p->B, .Tq = p->T, .T = p->T, .max_docs = p->max_docs ? p->max_docs : p->B,
                                  .H = p->H, .Hkv = p->Hkv, .D = p->D, .Dv = p->Dv,
                                  .scale = p->scale != 0 ? p->scale : 1.0 / sqrt((double)p->D), .softcap = p->softcap,
-                                 .mask = {.causal = p->causal, .left = p->window_left, .right = p->window_right, .prefix = p->prefix},
+                                 .mask = {.causal = p->causal, .left = p->window_left, .right = p->window_right,
+                                          .prefix = p->prefix},
                                  .alibi = p->alibi, .sinks = p->sinks, .need_backward = p->backward, .slots = 1};
     WEFT_TRY(precision_of(p->precision, &problem->prec));
     return weft_layout_parse(p->layout ? p->layout : "zigzag", &problem->layout);
@@ -87,9 +92,11 @@ static weft_status check_counts(const weft_attention *a, const int64_t *counts)
     int64_t total = 0;
     for (int64_t b = 0; b < a->problem.B; b++) {
         if (counts[b] < 1)
-            return weft_fail(WEFT_ERR_REFUSED, "attention: sequence %lld has %lld documents; at least 1 is needed", (long long)b, (long long)counts[b]);
+            return weft_fail(WEFT_ERR_REFUSED, "attention: sequence %lld has %lld documents; at least 1 is needed",
+                             (long long)b, (long long)counts[b]);
         if (counts[b] > a->problem.max_docs - total)
-            return weft_fail(WEFT_ERR_REFUSED, "attention: more than %lld documents in a micro-batch; plan with a larger max_docs",
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "attention: more than %lld documents in a micro-batch; plan with a larger max_docs",
                              (long long)a->problem.max_docs);
         total += counts[b];
     }
@@ -119,7 +126,8 @@ static weft_status same_documents(weft_attention *a, const weft_docs *docs)
     int64_t h = hash_docs(docs), both[2] = {h, -h};
     WEFT_TRY(weft_all_reduce(a->comm, both, 2, WEFT_I64, WEFT_MAX));
     if (both[0] == -both[1]) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "attention: the ranks were given different documents; give every rank the offsets of the whole micro-batch");
+    return weft_fail(WEFT_ERR_REFUSED, "attention: the ranks were given different documents; give every rank the offsets "
+                                       "of the whole micro-batch");
 }
 
 weft_status weft_attention_documents(weft_attention *a, const int64_t *offsets, const int64_t *counts)
@@ -208,7 +216,8 @@ static weft_status need(const void *pointer, int64_t rows, const char *name, con
 static weft_status need_stride(int64_t stride, int64_t width, const char *name)
 {
     if (stride == 0 || stride >= width) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "attention: %s has %lld elements between rows, a row has %lld", name, (long long)stride, (long long)width);
+    return weft_fail(WEFT_ERR_REFUSED, "attention: %s has %lld elements between rows, a row has %lld", name,
+                     (long long)stride, (long long)width);
 }
 
 static weft_status check_io(const weft_attention *a, const weft_attention_io *io, bool backward)
@@ -233,7 +242,8 @@ static weft_status check_io(const weft_attention *a, const weft_attention_io *io
     }
     if (p->sinks && !io->sinks) return weft_fail(WEFT_ERR_REFUSED, "attention %s: the plan has sinks, io.sinks is NULL", call);
     if (backward && !io->state && !a->state_written)
-        return weft_fail(WEFT_ERR_REFUSED, "attention backward: no forward on these documents left its state in the plan; run forward first, or give io.state");
+        return weft_fail(WEFT_ERR_REFUSED, "attention backward: no forward on these documents left its state in the plan; "
+                                           "run forward first, or give io.state");
     return WEFT_OK;
 }
 

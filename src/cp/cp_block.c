@@ -1,9 +1,9 @@
 /* cp_block.c — the parts of forward and backward that no strategy changes: running a block, packing, adding,
  * finishing.
  *
- * Forward keeps the running state (acc, m, l) of theory c6 in R over all blocks and divides once, at the
+ * Forward keeps the running state (acc, m, l) in R over all blocks and divides once, at the
  * end: rounding each block's output to 16 bits would give an error that grows with P and that backward
- * amplifies through delta. Backward uses the final (m, l), so blocks add without rescaling (theory c7). */
+ * amplifies through delta. Backward uses the final (m, l), so blocks add without rescaling. */
 #include "cp/cp_impl.h"
 
 #include <math.h>

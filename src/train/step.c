@@ -1,6 +1,6 @@
 /* step.c — one optimizer step; the table of contents of training.
  *
- * The one contract (design 2.8): loss = sum of nll over valid tokens / number of valid tokens, both over
+ * The one contract (docs/maths/loss.md): loss = sum of nll over valid tokens / number of valid tokens, both over
  * dp x cp x accumulation. Every rank back-propagates its own sum over the global count and gradients are
  * summed over dp x cp, so no parallel size appears in any formula. */
 #include "train/trainer_impl.h"

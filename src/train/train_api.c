@@ -113,7 +113,8 @@ weft_status weft_train_step(weft_train *t, weft_train_report *report)
     size_t size = report->size;
     weft_record r;
     if (size < sizeof(size_t) || size > sizeof *report)
-        return weft_fail(WEFT_ERR_REFUSED, "weft_train_report.size is %zu, this library knows up to %zu; call weft_train_report_init first",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "weft_train_report.size is %zu, this library knows up to %zu; call weft_train_report_init first",
                          size, sizeof *report);
     WEFT_TRY(weft_trainer_step(t->trainer, &r));
     weft_train_report full = {.size = size, .step = r.step, .loss = r.loss, .grad_norm = r.grad_norm, .lr = r.lr,
@@ -124,7 +125,10 @@ weft_status weft_train_step(weft_train *t, weft_train_report *report)
     return WEFT_OK;
 }
 
-weft_status weft_train_eval(weft_train *t, int64_t sequences, double *loss) { return weft_trainer_eval(t->trainer, sequences, loss); }
+weft_status weft_train_eval(weft_train *t, int64_t sequences, double *loss)
+{
+    return weft_trainer_eval(t->trainer, sequences, loss);
+}
 weft_status weft_train_save(weft_train *t, const char *dir) { return weft_trainer_save(t->trainer, dir); }
 int64_t weft_train_parameters(const weft_train *t) { return weft_model_params(&weft_trainer_engine(t->trainer)->config); }
 

@@ -278,7 +278,7 @@ static double limit_of(const attention_case *c, const char *name)
     bool narrow = c->C == WEFT_BF16 || c->C == WEFT_F16;
     char key[32];
     double v;
-    /* design 6: the gradient of the sinks is judged like dq in 16 bits */
+    /* the gradient of the sinks is judged like dq in 16 bits */
     snprintf(key, sizeof key, "tol_%s_%s", narrow ? "bf16" : "fp32", narrow && !strcmp(name, "dsinks") ? "dq" : name);
     const char *text = weft_st_meta(c->file, key);
     if (text && weft_parse_f64(text, &v) >= 0) return v;

@@ -100,7 +100,7 @@ static weft_status reduce_gradients(weft_checker *k, const weft_optim_options *o
 
 /* ---- comparisons ---------------------------------------------------------------------------------- */
 
-/* Design 6 and the issue's check: against outside numbers fp32 may differ by summation order and by what
+/* Against outside numbers fp32 may differ by summation order and by what
  * float32 costs; 16-bit operands by their rounding (2^-9) amplified through a few layers. */
 typedef struct limits { double nll, grad, loss, norm; } limits;
 static limits limits_of(const weft_run *run, bool own)

@@ -96,7 +96,8 @@ static weft_status rank_main(weft_group *group, void *ud)
     if (st >= 0) {
         weft_attention_traffic t = weft_attention_bytes(a);
         if (t.sent != t.forward_formula + t.backward_formula)
-            st = weft_fail(WEFT_ERR_COMPARE, "sent %lld bytes, formula %lld", (long long)t.sent, (long long)(t.forward_formula + t.backward_formula));
+            st = weft_fail(WEFT_ERR_COMPARE, "sent %lld bytes, formula %lld", (long long)t.sent,
+                           (long long)(t.forward_formula + t.backward_formula));
     }
     weft_attention_destroy(a);
     return st;

@@ -6,7 +6,7 @@
 
 typedef struct expected { int64_t forward, backward; } expected;
 
-/* design 6: K,V: pcp sends (P-1) n_r rows, the ring T - n_{r+1}; dK,dV: both T - n_r rows, in R. */
+/* docs/maths/context_parallel.md: K,V: pcp sends (P-1) n_r rows, the ring T - n_{r+1}; dK,dV: both T - n_r rows, in R. */
 static expected formula(const cp_case *c, const char *strategy, weft_layout layout, int P, int rank)
 {
     int64_t width = (int64_t)c->Hkv * (c->D + c->Dv), total = c->B * c->T;

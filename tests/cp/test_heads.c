@@ -33,7 +33,7 @@ static void check(weft_prec prec, double exact, double across, double lse_weight
 
 static void heads_in_fp64(void **state) { (void)state; check(WEFT_PREC_F64, 1e-12, 1e-12, 1); }
 
-/* design 6: 2e-6 against float64, half of it against P = 1; lse within 1e-5 */
+/* 2e-6 against float64, half of it against P = 1; lse within 1e-5 */
 static void heads_in_fp32(void **state) { (void)state; check(WEFT_PREC_F32, 2e-6, 1e-6, 0.1); }
 
 int main(void)

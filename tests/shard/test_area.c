@@ -101,7 +101,7 @@ static void rank_areas_match_a_count(void **state)
     weft_arena_destroy(w.arena);
 }
 
-/* theory c5: contiguous max/mean = 2 - 1/P (in areas b^2/2, without the half of the diagonal);
+/* contiguous max/mean = 2 - 1/P (in areas b^2/2, without the half of the diagonal);
  * zigzag: the same area on every rank, and every step after the first costs 2h^2 on every rank. */
 static void balance_of_the_layouts(void **state)
 {
