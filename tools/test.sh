@@ -9,15 +9,15 @@ cd "$(dirname "$0")/.."
 build=${BUILD:-build} jobs=${JOBS:-2} passed=0 failed=0
 tools/setup.sh build test || exit 1
 
-# run NAME FOLDER CTEST-ARGUMENTS -- CMAKE-ARGUMENTS
+# run NAME FOLDER TARGET CTEST-ARGUMENTS -- CMAKE-ARGUMENTS
 run() {
-  local name=$1 folder=$2 select=() log
-  shift 2
+  local name=$1 folder=$2 target=$3 select=() log
+  shift 3
   while [ "$1" != -- ]; do select+=("$1"); shift; done
   shift
   echo "== $name: build in $folder"
   if ! { tools/configure.sh "$folder" "$@" && cmake "$folder" -DWEFT_TESTS=ON >/dev/null &&
-    cmake --build "$folder" -j "$jobs"; }; then
+    cmake --build "$folder" -j "$jobs" --target "$target"; }; then
     echo "== $name: the build failed"
     failed=$((failed + 1))
     return
@@ -39,10 +39,10 @@ quick=(-DCMAKE_BUILD_TYPE=Sanitize "-DCMAKE_C_FLAGS_SANITIZE=-O1 -g1")
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 for part in "$@"; do
   case "$part" in
-  release) run release "$build" -L small -- ;;
-  asan) run asan build-asan -L small -LE noasan -- "${quick[@]}" -DWEFT_SANITIZE=address,undefined ;;
-  tsan) run tsan build-tsan -L tsan -- "${quick[@]}" -DWEFT_SANITIZE=thread -DWEFT_OPENMP=OFF ;;
-  long) run long "$build" -- ;;
+  release) run release "$build" all -L small -- ;;
+  asan) run asan build-asan all -L small -LE noasan -- "${quick[@]}" -DWEFT_SANITIZE=address,undefined ;;
+  tsan) run tsan build-tsan tsan_tests -L tsan -- "${quick[@]}" -DWEFT_SANITIZE=thread -DWEFT_OPENMP=OFF ;;
+  long) run long "$build" all -- ;;
   *) echo "test.sh: no part '$part'; there are release, asan, tsan, long" >&2; exit 1 ;;
   esac
 done
