@@ -29,20 +29,12 @@ static int ranks_of(const weft_cli *cli)
     return cli->command->ranks ? m.tp * m.cp * m.dp * m.pp : 1;
 }
 
-/* As asked, else this rank's share of the cores, of which the supervisor may have left it its own only. */
-static int threads_of(const weft_cli *cli, int ranks)
-{
-    int cpus = allowed_cpus(), share = getenv("WEFT_LOCAL_PINNED") ? cpus : cpus / ranks;
-    if (cli->options.threads > 0) return (int)cli->options.threads;
-    return share > 1 ? share : 1;
-}
-
-static weft_status open_ctx(weft_ctx *ctx, const weft_cli *cli, int rank, int ranks)
+static weft_status open_ctx(weft_ctx *ctx, int rank, int ranks, int threads)
 {
     weft_ctx_init(ctx);
     ctx->rank = rank;
     ctx->world = ranks;
-    ctx->threads = threads_of(cli, ranks);
+    ctx->threads = threads;
     ctx->log = (weft_log){write_log, NULL, WEFT_LOG_WARN};
 #ifdef _OPENMP
     omp_set_dynamic(0);
@@ -65,7 +57,8 @@ static int run_alone(weft_cli *cli)
 {
     weft_ctx ctx;
     weft_world *world = NULL;
-    weft_status st = open_ctx(&ctx, cli, 0, 1);
+    int threads = cli->options.threads > 0 ? (int)cli->options.threads : allowed_cpus();
+    weft_status st = open_ctx(&ctx, 0, 1, threads);
     if (st >= 0) st = weft_world_self(&world, &ctx);
     if (st >= 0) st = run_body(cli, world);
     if (st < 0 && st != WEFT_ERR_COMPARE) fprintf(stderr, "weft: %s\n", weft_last_error());
@@ -77,7 +70,7 @@ static int run_as_child(weft_cli *cli, weft_local *local, int rank)
 {
     weft_ctx ctx;
     weft_world *world = NULL;
-    weft_status st = open_ctx(&ctx, cli, rank, ranks_of(cli));
+    weft_status st = open_ctx(&ctx, rank, ranks_of(cli), weft_local_threads(local));
     if (st >= 0) st = weft_world_local(&world, &ctx, local, rank);
     if (st >= 0) st = run_body(cli, world);
     else fprintf(stderr, "weft: rank %d: %s\n", rank, weft_last_error());
@@ -93,7 +86,7 @@ int weft_launch(weft_cli *cli)
     if (st >= 0 && local) return run_as_child(cli, local, rank);
     if (st >= 0 && ranks == 1) return run_alone(cli);
     if (st >= 0) {
-        weft_spawn spawn = {.ranks = ranks, .threads_per_rank = threads_of(cli, ranks), .argv = cli->argv, .grace_seconds = 3};
+        weft_spawn spawn = {.ranks = ranks, .threads_per_rank = (int)cli->options.threads, .argv = cli->argv, .grace_seconds = 3};
         st = weft_local_supervise(&spawn, &code);
     }
     if (st < 0 && st != WEFT_ERR_COMPARE) fprintf(stderr, "weft: %s\n", weft_last_error());

@@ -29,11 +29,12 @@ static weft_status make_env(weft_spawner *s)
 {
     size_t n = 0, kept = 0;
     while (environ[n]) n++;
-    s->env = calloc(n + 5, sizeof *s->env);
+    s->env = calloc(n + 6, sizeof *s->env);
     if (!s->env) return weft_fail(WEFT_ERR_MEMORY, "starting ranks: no memory for the environment");
-    bool omp = false;
+    bool omp = false, spin = false;
     for (size_t i = 0; i < n; i++) {
         if (strncmp(environ[i], "OMP_NUM_THREADS=", 16) == 0) omp = true;
+        if (strncmp(environ[i], "OMP_WAIT_POLICY=", 16) == 0 || strncmp(environ[i], "GOMP_SPINCOUNT=", 15) == 0) spin = true;
         if (strncmp(environ[i], "WEFT_LOCAL_", 11) != 0) s->env[kept++] = environ[i];
     }
     snprintf(s->fd_text, sizeof s->fd_text, "WEFT_LOCAL_FD=%d", s->fd);
@@ -43,6 +44,10 @@ static weft_status make_env(weft_spawner *s)
     s->env[kept++] = s->fd_text;
     s->env[kept++] = s->parent_text;
     if (!omp) s->env[kept++] = s->threads_text;
+    /* libgomp's idle threads spin some 300,000 turns by default, which takes the cores from other ranks. 2,000
+     * turns last as long as the gaps between the parallel regions of a step. */
+    snprintf(s->spin_text, sizeof s->spin_text, "GOMP_SPINCOUNT=2000");
+    if (!spin) s->env[kept++] = s->spin_text;
     return WEFT_OK;
 }
 
