@@ -6,7 +6,8 @@
 
 #include <unistd.h>
 
-typedef struct job { const weft_run *run; const char *path; int failed, n; char worst[600]; } job;
+enum { FINDINGS = 8 };
+typedef struct job { const weft_run *run; const char *path; int failed, n; double error[FINDINGS], limit[FINDINGS]; char worst[600]; } job;
 
 static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
 {
@@ -17,6 +18,7 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
     if (st >= 0 && ctx->rank == 0) {
         j->failed = report.failed;
         j->n = report.n;
+        for (int i = 0; i < report.n && i < FINDINGS; i++) j->error[i] = report.row[i].error, j->limit[i] = report.row[i].limit;
         for (int i = 0; i < report.n; i++)
             if (!(report.row[i].error <= report.row[i].limit))
                 snprintf(j->worst, sizeof j->worst, "%s %.2e > %.2e", report.row[i].name, report.row[i].error, report.row[i].limit);
@@ -26,7 +28,7 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
     return st;
 }
 
-static void run_case(const char *path, const char *strategy, const char *layout, int P, const char *precision, const char *isa, const char *out)
+static job run_case(const char *path, const char *strategy, const char *layout, int P, const char *precision, const char *isa, const char *out)
 {
     char ranks[16];
     test_run r;
@@ -38,6 +40,7 @@ static void run_case(const char *path, const char *strategy, const char *layout,
     if (st < 0) fail_msg("%s, %s %s P=%d %s %s: %s", path, strategy, layout, P, precision, isa, weft_last_error());
     if (j.failed || j.n < 5) fail_msg("%s, %s %s P=%d %s %s: %d of %d fail, %s", path, strategy, layout, P, precision, isa, j.failed, j.n, j.worst);
     test_run_close(&r);
+    return j;
 }
 
 static const char *const strategies[] = {"pcp", "ring"}, *const layouts[] = {"contiguous", "zigzag"};
@@ -72,10 +75,33 @@ static void fp32_every_isa(void **state)
     }
 }
 
+/* Design 6: 16-bit inputs lose no more on many ranks than on one, because partial results stay fp32: at most
+ * 1.25 times the error at P = 1, or below a quarter of the limit. */
+static void sixteen_bits(const char *precision)
+{
+    char path[TEST_FILES_MAX][512];
+    int n = test_golden_files("attention", ".safetensors", path);
+    for (int i = 0; i < n; i++) {
+        job one = run_case(path[i], "none", "contiguous", 1, precision, "best", NULL);
+        for (int k = 0; k < 6; k++) {
+            job many = run_case(path[i], strategies[k % 2], layouts[k / 2 % 2], k < 3 ? 2 : k < 5 ? 4 : 8, precision, "best", NULL);
+            for (int t = 0; t < many.n; t++)
+                if (!(many.error[t] <= fmax(1.25 * one.error[t], many.limit[t] / 4)))
+                    fail_msg("%s, %s: finding %d: %.2e on ranks, %.2e on one", path[i], precision, t, many.error[t], one.error[t]);
+        }
+    }
+}
+
 static void bf16(void **state)
 {
     (void)state;
-    all_cases((const int[]){2, 4}, 2, "bf16", "best");
+    sixteen_bits("bf16");
+}
+
+static void fp16(void **state)
+{
+    (void)state;
+    sixteen_bits("fp16");
 }
 
 static double largest_difference(const char *a, const char *b)
@@ -123,7 +149,7 @@ static void fp64_equals_one_rank(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32_every_size), cmocka_unit_test(fp32_every_isa), cmocka_unit_test(bf16),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32_every_size), cmocka_unit_test(fp32_every_isa), cmocka_unit_test(bf16), cmocka_unit_test(fp16),
                                        cmocka_unit_test(fp64_equals_one_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
