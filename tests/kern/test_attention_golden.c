@@ -1,6 +1,7 @@
 /* test_attention_golden.c — every attention kernel against tests/golden/attention, computed in float64 by an
  * independent implementation, within the limits that each file states. The files are read by the room `ckpt`.
  * labels: small */
+/* timeout: 300 */
 #include "ckpt/ckpt.h"
 #include "harness/attention_case.h"
 #include "kern/kern.h"
