@@ -58,8 +58,8 @@ static void load(attention_case *c, const weft_st *st)
                                  doubles(st, "dk"), doubles(st, "dv"),  doubles(st, "dsinks")};
 }
 
-static void check(const weft_st *st, const char *kernel, const char *tensor, const char *limit_of, const char *precision,
-                  const double *x, const double *want, int64_t n, double floor)
+static void check(const weft_st *st, const char *kernel, const char *tensor, const char *limit_of,
+                  const char *precision, const double *x, const double *want, int64_t n, double floor)
 {
     char key[64];
     snprintf(key, sizeof key, "tol_%s_%s", precision, limit_of);

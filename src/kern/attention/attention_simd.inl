@@ -111,10 +111,11 @@ static void finish(weft_prec c, const weft_attn_desc *d, void *o, int64_t o_ld, 
         }
 }
 
-static float row_dot(const float *a, const float *b, int n)
+static float row_dot(weft_prec c, const void *a, int64_t a_at, const void *b, int64_t b_at, int n)
 {
     V sum = vzero();
-    for (int x = 0; x < n; x += VLEN) sum = vfma(vload(a + x), vload(b + x), sum);
+    for (int x = 0; x < n; x += VLEN)
+        sum = vfma(vector_in(a, a_at + x, c, n - x), vector_in(b, b_at + x, c, n - x), sum);
     return vsum(sum);
 }
 
@@ -125,10 +126,8 @@ static void delta(weft_prec c, const weft_attn_desc *d, void *out, void *dsinks,
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < rows; i++)
         for (int h = 0; h < d->H; h++) {
-            float a[WEFT_ATTN_MAX_D], b[WEFT_ATTN_MAX_D];
-            row_in(a, dout, i * dout_ld + (int64_t)h * d->Dv, c, d->Dv);
-            row_in(b, o, i * o_ld + (int64_t)h * d->Dv, c, d->Dv);
-            ((float *)out)[i * d->H + h] = row_dot(a, b, padded(d->Dv));
+            int64_t x = (int64_t)h * d->Dv;
+            ((float *)out)[i * d->H + h] = row_dot(c, dout, i * dout_ld + x, o, i * o_ld + x, d->Dv);
         }
     if (!sinks || !dsinks) return;
     /* a head's sum belongs to one thread: one order */

@@ -6,16 +6,20 @@ enum { LANES = 64, KEYS = 120 };
 static inline int vectors(int n) { return (n + VLEN - 1) / VLEN; }
 static inline int padded(int n) { return vectors(n) * VLEN; }
 
+/* The vector at src[at]; lanes from n on (n may exceed VLEN) are 0. */
+static inline V vector_in(const void *src, int64_t at, weft_prec c, int n)
+{
+#define LOAD(T, load) return n >= VLEN ? load((const T *)src + at) : load##n((const T *)src + at, n)
+    if (c == WEFT_PREC_F32) LOAD(float, vload);
+    if (c == WEFT_PREC_BF16) LOAD(weft_bf16, vload_bf16);
+    LOAD(weft_f16, vload_f16);
+#undef LOAD
+}
+
 /* n elements at src[at] to padded(n) floats; the padding is 0. */
 static inline void row_in(float *dst, const void *src, int64_t at, weft_prec c, int n)
 {
-    int x = 0;
-#define LOOP(T, load) \
-    for (const T *s = (const T *)src + at; x < n; x += VLEN) vstore(dst + x, x + VLEN <= n ? load(s + x) : load##n(s + x, n - x))
-    if (c == WEFT_PREC_F32) LOOP(float, vload);
-    else if (c == WEFT_PREC_BF16) LOOP(weft_bf16, vload_bf16);
-    else LOOP(weft_f16, vload_f16);
-#undef LOOP
+    for (int x = 0; x < n; x += VLEN) vstore(dst + x, vector_in(src, at + x, c, n - x));
 }
 
 /* dst[at .. at + n) = f * src, rounded. */
@@ -90,7 +94,10 @@ static group group_of(const weft_attn_desc *d, int g)
     return (group){g, h0, h1 - h0};
 }
 
-static inline int64_t tiles_of(const weft_attn_pair *p, const group *gr) { return weft_ceil_div(p->nq * gr->heads, LANES); }
+static inline int64_t tiles_of(const weft_attn_pair *p, const group *gr)
+{
+    return weft_ceil_div(p->nq * gr->heads, LANES);
+}
 
 static void lanes_set(lanes *t, const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int64_t tile)
 {
@@ -125,7 +132,8 @@ typedef struct rules {
     float slope[LANES], ahead[LANES]; /* query position - position of key j0 (alibi only) */
 } rules;
 
-static void rules_lanes(rules *r, const weft_attn_desc *d, const weft_attn_pair *p, const lanes *t, int64_t j0, int64_t j1)
+static void rules_lanes(rules *r, const weft_attn_desc *d, const weft_attn_pair *p, const lanes *t, int64_t j0,
+                        int64_t j1)
 {
     int64_t lo = 0, hi = 0, last = -1;
     for (int x = 0; x < t->nv * VLEN; x++) {
@@ -142,7 +150,8 @@ static void rules_lanes(rules *r, const weft_attn_desc *d, const weft_attn_pair 
 }
 
 /* Keys [j0, j1) (not empty, all inside the tile's range) against tile t. */
-static void rules_set(rules *r, const weft_attn_desc *d, const weft_attn_pair *p, const lanes *t, int64_t j0, int64_t j1)
+static void rules_set(rules *r, const weft_attn_desc *d, const weft_attn_pair *p, const lanes *t, int64_t j0,
+                      int64_t j1)
 {
     weft_tile kind = weft_classify(&d->mask, t->q0, t->q1, weft_attn_kpos(p, j0), weft_attn_kpos(p, j1 - 1));
     r->masked = kind != WEFT_TILE_FULL;

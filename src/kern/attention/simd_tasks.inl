@@ -49,7 +49,8 @@ static inline void pause_turn(int turn, const weft_attn_run *run, int me)
     sched_yield();
 }
 
-static bool find_next(tasks *q, task *t, const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n, tiles_fn tiles)
+static bool find_next(tasks *q, task *t, const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n,
+                      tiles_fn tiles)
 {
     for (; q->pair < n; q->pair++, q->g = 0)
         for (; q->g < d->Hkv; q->g++, q->tile = 0) {

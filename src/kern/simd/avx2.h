@@ -105,7 +105,10 @@ static inline void v_store16n(uint16_t *p, __m128i h, int64_t n)
     memcpy(p, t, (size_t)(n > VLEN ? VLEN : n) * sizeof *t);
 }
 
-static inline V v_bf16_to_f32(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
+static inline V v_bf16_to_f32(__m128i h)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
 static inline __m128i v_f32_to_bf16(V a)
 {
     __m256i u = _mm256_castps_si256(a);

@@ -93,7 +93,10 @@ static inline V vscale2(V p, V n) { return _mm512_scalef_ps(p, n); }
 
 /* ---- 16-bit elements ------------------------------------------------------------------------------ */
 
-static inline V v_bf16_to_f32(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
+static inline V v_bf16_to_f32(__m256i h)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
 /* Nearest even; a NaN stays a (quiet) NaN, which adding the rounding bias could turn into infinity. */
 static inline __m256i v_f32_to_bf16(V a)
 {
@@ -104,16 +107,34 @@ static inline __m256i v_f32_to_bf16(V a)
     r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
 }
-static inline V vload_bf16(const uint16_t *p) { return v_bf16_to_f32(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
-static inline V vload_bf16n(const uint16_t *p, int64_t n) { return v_bf16_to_f32(_mm256_maskz_loadu_epi16(vmask_n(n), p)); }
+static inline V vload_bf16(const uint16_t *p)
+{
+    return v_bf16_to_f32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+static inline V vload_bf16n(const uint16_t *p, int64_t n)
+{
+    return v_bf16_to_f32(_mm256_maskz_loadu_epi16(vmask_n(n), p));
+}
 static inline void vstore_bf16(uint16_t *p, V a) { _mm256_storeu_si256((__m256i *)(void *)p, v_f32_to_bf16(a)); }
-static inline void vstore_bf16n(uint16_t *p, V a, int64_t n) { _mm256_mask_storeu_epi16(p, vmask_n(n), v_f32_to_bf16(a)); }
+static inline void vstore_bf16n(uint16_t *p, V a, int64_t n)
+{
+    _mm256_mask_storeu_epi16(p, vmask_n(n), v_f32_to_bf16(a));
+}
 
 static inline __m256i v_f32_to_f16(V a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline V vload_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
-static inline V vload_f16n(const uint16_t *p, int64_t n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vmask_n(n), p)); }
+static inline V vload_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+static inline V vload_f16n(const uint16_t *p, int64_t n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vmask_n(n), p));
+}
 static inline void vstore_f16(uint16_t *p, V a) { _mm256_storeu_si256((__m256i *)(void *)p, v_f32_to_f16(a)); }
-static inline void vstore_f16n(uint16_t *p, V a, int64_t n) { _mm256_mask_storeu_epi16(p, vmask_n(n), v_f32_to_f16(a)); }
+static inline void vstore_f16n(uint16_t *p, V a, int64_t n)
+{
+    _mm256_mask_storeu_epi16(p, vmask_n(n), v_f32_to_f16(a));
+}
 
 /* ---- transpose ------------------------------------------------------------------------------------ */
 
