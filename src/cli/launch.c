@@ -78,12 +78,24 @@ static int run_as_child(weft_cli *cli, weft_local *local, int rank)
     return weft_exit_code(st);
 }
 
+/* The commonest reason for a run that is many times too slow (field report G36). Ranks alone may outnumber the
+ * cores: they share them fairly. */
+static void warn_of_crowding(const weft_cli *cli, int ranks)
+{
+    int64_t threads = cli->options.threads * ranks;
+    int cpus = allowed_cpus();
+    if (cli->options.threads > 1 && threads > cpus)
+        fprintf(stderr, "weft: warning: %d rank%s x %lld threads on %d core%s that this process may use; --threads %d would fit\n", ranks, ranks > 1 ? "s" : "",
+                (long long)cli->options.threads, cpus, cpus > 1 ? "s" : "", cpus / ranks > 1 ? cpus / ranks : 1);
+}
+
 int weft_launch(weft_cli *cli)
 {
     int ranks = ranks_of(cli), rank = 0, code = 3;
     weft_local *local = NULL;
     weft_status st = weft_local_from_env(&local, &rank);
     if (st >= 0 && local) return run_as_child(cli, local, rank);
+    if (st >= 0) warn_of_crowding(cli, ranks);
     if (st >= 0 && ranks == 1) return run_alone(cli);
     if (st >= 0) {
         weft_spawn spawn = {.ranks = ranks, .threads_per_rank = (int)cli->options.threads, .argv = cli->argv, .grace_seconds = 3};

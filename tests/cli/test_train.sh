@@ -53,6 +53,10 @@ good train $common --name more --model runs/two/step-00000006 --steps 2 --warmup
 good train $common --name compared --cp 2 --compare-one-rank 3
 grep -q 'holds' "$tmp/stdout" || fail "no comparison with one rank"
 
+# G36: more threads than cores is said
+good train $common --name crowd --cp 2 --threads 64
+grep -q '2 ranks x 64 threads' "$tmp/stderr" || fail "no warning of more threads than cores"
+
 # a rank that is killed ends the job, named, and leaves nobody behind
 ( cd "$tmp" && WEFT_FAULT=kill:rank=1:site=cp.ring:hit=9 timeout 60 "$WEFT" train $common --name killed --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
 [ $code = 3 ] || fail "a killed rank gave exit $code"
