@@ -53,6 +53,10 @@ good train $common --name more --model runs/two/step-00000006 --steps 2 --warmup
 good train $common --name compared --cp 2 --compare-one-rank 3
 grep -q 'holds' "$tmp/stdout" || fail "no comparison with one rank"
 
+# a comparison that fails is a result: exit 1, and no rank waits for another (at this rate training amplifies rounding)
+( cd "$tmp" && timeout 60 "$WEFT" train $common --name apart --cp 2 --steps 40 --lr 0.3 --clip-grad 0 --compare-one-rank 40 >stdout 2>stderr </dev/null ); code=$?
+[ $code = 1 ] && grep -q 'DOES NOT HOLD' "$tmp/stdout" || fail "a comparison that fails: exit $code, $(tail -n 1 "$tmp/stdout" "$tmp/stderr")"
+
 # G36: more threads than cores is said
 good train $common --name crowd --cp 2 --threads 64
 grep -q '2 ranks x 64 threads' "$tmp/stderr" || fail "no warning of more threads than cores"
