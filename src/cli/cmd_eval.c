@@ -12,8 +12,8 @@ static weft_status eval_body(weft_cli *cli, weft_world *world)
     int64_t sequences = weft_min_i64(cli->options.eval_sequences, weft_trainer_windows(t, true));
     weft_status st = weft_trainer_eval(t, cli->options.eval_sequences, &loss);
     if (st >= 0 && weft_is_root(world))
-        printf("loss %.6f nats per token, perplexity %.3f, over %lld held-out sequences of %lld tokens\n", loss, exp(loss),
-               (long long)sequences, (long long)cli->options.seq_length);
+        printf("loss %.6f nats per token, perplexity %.3f, over %lld held-out sequences of %lld tokens\n", loss,
+               exp(loss), (long long)sequences, (long long)cli->options.seq_length);
     weft_trainer_destroy(t);
     return st;
 }
@@ -21,11 +21,20 @@ static weft_status eval_body(weft_cli *cli, weft_world *world)
 static weft_status eval_check(weft_cli *cli)
 {
     weft_model_config config;
-    if (!cli->options.data_path) return weft_fail(WEFT_ERR_REFUSED, "no data: give --data FILE (a text file or a token file)");
+    if (!cli->options.data_path)
+        return weft_fail(WEFT_ERR_REFUSED, "no data: give --data FILE (a text file or a token file)");
     WEFT_TRY(weft_need_file(cli->options.data_path, "data"));
     cli->options.model_dir = cli->positional[0];
     return weft_run_model_config(&cli->run, &config);
 }
 
-const weft_command weft_cmd_eval = {"eval", "eval MODEL_DIR --data FILE [--seq-length N] [--cp N] [--dp N] [options]",
-                                    "the loss of a model on held-out text", WEFT_CMD_EVAL, 1, 1, false, true, eval_check, eval_body};
+const weft_command weft_cmd_eval = {"eval",
+                                    "eval MODEL_DIR --data FILE [--seq-length N] [--cp N] [--dp N] [options]",
+                                    "the loss of a model on held-out text",
+                                    WEFT_CMD_EVAL,
+                                    1,
+                                    1,
+                                    false,
+                                    true,
+                                    eval_check,
+                                    eval_body};

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct printer { bool text, first; } printer;
+typedef struct printer {
+    bool text, first;
+} printer;
 
 static void emit(void *ud, int32_t token)
 {
@@ -37,11 +39,14 @@ static weft_status parse_ids(const char *text, weft_arena *arena, int32_t **ids,
 static weft_status read_prompt(weft_cli *cli, const weft_model_config *c, int32_t **ids, int64_t *n)
 {
     const weft_run_options *o = &cli->options;
-    if (o->prompt && o->prompt_ids) return weft_fail(WEFT_ERR_REFUSED, "--prompt and --prompt-ids are both given; give one of them");
+    if (o->prompt && o->prompt_ids)
+        return weft_fail(WEFT_ERR_REFUSED, "--prompt and --prompt-ids are both given; give one of them");
     if (o->prompt_ids) return parse_ids(o->prompt_ids, cli->arena, ids, n);
     if (!o->prompt) return weft_fail(WEFT_ERR_REFUSED, "no prompt: give --prompt TEXT or --prompt-ids 1,2,3");
     if (c->V != WEFT_BYTE_VOCAB)
-        return weft_fail(WEFT_ERR_REFUSED, "--prompt needs the byte vocabulary of %d, and this model has %lld; use --prompt-ids", WEFT_BYTE_VOCAB, (long long)c->V);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "--prompt needs the byte vocabulary of %d, and this model has %lld; use --prompt-ids",
+                         WEFT_BYTE_VOCAB, (long long)c->V);
     int64_t length = (int64_t)strlen(o->prompt);
     WEFT_TRY(WEFT_NEW(cli->arena, length + 1, "prompt", ids));
     *n = weft_byte_encode(o->prompt, length, *ids);
@@ -53,7 +58,9 @@ static weft_status wants_text(const weft_run_options *o, const weft_model_config
     bool bytes = c->V == WEFT_BYTE_VOCAB;
     *text = !strcmp(o->output, "text") || (!strcmp(o->output, "auto") && bytes);
     if (*text && !bytes)
-        return weft_fail(WEFT_ERR_REFUSED, "--output text needs the byte vocabulary of %d, and this model has %lld; use --output ids", WEFT_BYTE_VOCAB, (long long)c->V);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "--output text needs the byte vocabulary of %d, and this model has %lld; use --output ids",
+                         WEFT_BYTE_VOCAB, (long long)c->V);
     return WEFT_OK;
 }
 
@@ -70,7 +77,11 @@ static weft_status generate_body(weft_cli *cli, weft_world *world)
     WEFT_TRY(wants_text(o, &config, &p.text));
     WEFT_TRY(weft_engine_open(&e, world, &cli->run, &config, &(weft_engine_options){.B = 1, .T = 1, .max_docs = 1}));
     weft_status st = weft_engine_load(&e, o->model_dir);
-    weft_sampling s = {.temperature = o->temperature, .top_p = o->top_p, .seed = (uint64_t)o->seed, .max_new = o->max_new_tokens, .eos = config.eos};
+    weft_sampling s = {.temperature = o->temperature,
+                       .top_p = o->top_p,
+                       .seed = (uint64_t)o->seed,
+                       .max_new = o->max_new_tokens,
+                       .eos = config.eos};
     if (st >= 0 && p.text) fputs(o->prompt ? o->prompt : "", stdout);
     if (st >= 0) st = weft_generate(e.model, &config, cli->run.prec, ids, n, &s, emit, &p);
     if (st >= 0) putchar('\n');
@@ -85,5 +96,13 @@ static weft_status generate_check(weft_cli *cli)
     return weft_run_model_config(&cli->run, &config);
 }
 
-const weft_command weft_cmd_generate = {"generate", "generate MODEL_DIR --prompt TEXT | --prompt-ids 1,2,3 [options]",
-                                        "continue a prompt (greedy, temperature, top-p; text or token ids)", WEFT_CMD_GENERATE, 1, 1, false, false, generate_check, generate_body};
+const weft_command weft_cmd_generate = {"generate",
+                                        "generate MODEL_DIR --prompt TEXT | --prompt-ids 1,2,3 [options]",
+                                        "continue a prompt (greedy, temperature, top-p; text or token ids)",
+                                        WEFT_CMD_GENERATE,
+                                        1,
+                                        1,
+                                        false,
+                                        false,
+                                        generate_check,
+                                        generate_body};

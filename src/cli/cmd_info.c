@@ -9,7 +9,8 @@ static void print_machine(void)
 {
     printf("weft         %s\ncores        %ld\nisa          ", weft_version(), sysconf(_SC_NPROCESSORS_ONLN));
     for (int i = 0; i < WEFT_ISA_COUNT; i++)
-        printf("%s %s%s", weft_isa_name((weft_isa)i), weft_isa_available((weft_isa)i) ? "yes" : "no", i + 1 < WEFT_ISA_COUNT ? ", " : "");
+        printf("%s %s%s", weft_isa_name((weft_isa)i), weft_isa_available((weft_isa)i) ? "yes" : "no",
+               i + 1 < WEFT_ISA_COUNT ? ", " : "");
     printf("; best is %s\n", weft_isa_name(weft_isa_best()));
     printf("transports   self, local\nstrategies   ");
     int n = 0;
@@ -29,7 +30,8 @@ static void print_kernels(void)
         if (seen) continue;
         printf("  %-14s %-5s", list[i].op, weft_prec_name(list[i].prec));
         for (int k = i; k < n; k++)
-            if (!strcmp(list[k].op, list[i].op) && list[k].prec == list[i].prec) printf(" %s", weft_isa_name(list[k].isa));
+            if (!strcmp(list[k].op, list[i].op) && list[k].prec == list[i].prec)
+                printf(" %s", weft_isa_name(list[k].isa));
         printf("\n");
     }
 }
@@ -46,4 +48,13 @@ static weft_status info_body(weft_cli *cli, weft_world *world)
     return WEFT_OK;
 }
 
-const weft_command weft_cmd_info = {"info", "info [CONFIG.yaml] [options]", "the machine, the kernels, the resolved options", WEFT_CMD_INFO, 0, 1, true, false, NULL, info_body};
+const weft_command weft_cmd_info = {"info",
+                                    "info [CONFIG.yaml] [options]",
+                                    "the machine, the kernels, the resolved options",
+                                    WEFT_CMD_INFO,
+                                    0,
+                                    1,
+                                    true,
+                                    false,
+                                    NULL,
+                                    info_body};

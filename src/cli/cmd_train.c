@@ -23,8 +23,8 @@ typedef struct session { /* one rank's run */
     weft_progress_line progress;
     bool terminal;
     char dir[2048];
-    double *losses;        /* [steps] */
-    double last_eval;      /* NaN: none */
+    double *losses;   /* [steps] */
+    double last_eval; /* NaN: none */
     bool root;
 } session;
 
@@ -50,7 +50,8 @@ static weft_status write_resolved(session *s)
     weft_text t = {0};
     weft_opts_yaml_text(&s->cli->opts, &t);
     snprintf(path, sizeof path, "%s/config.yaml", s->dir);
-    weft_status st = t.data ? weft_write_file(path, t.data, t.len) : weft_fail(WEFT_ERR_MEMORY, "no memory for the resolved configuration");
+    weft_status st = t.data ? weft_write_file(path, t.data, t.len)
+                            : weft_fail(WEFT_ERR_MEMORY, "no memory for the resolved configuration");
     weft_text_free(&t);
     return st;
 }
@@ -112,14 +113,17 @@ static void print_start(session *s)
     char bytes[32];
     if (!s->root) return;
     weft_opts_table(&s->cli->opts, &t);
-    weft_text_add(&t, "\nranks        %d (%s): cp %d x dp %d, %d thread%s each, kernels %s\n", weft_world_size(s->world), weft_world_transport(s->world),
-                  e->mesh.size.cp, e->mesh.size.dp, e->ctx->threads, e->ctx->threads > 1 ? "s" : "", weft_isa_name(e->kern.isa));
+    weft_text_add(&t, "\nranks        %d (%s): cp %d x dp %d, %d thread%s each, kernels %s\n",
+                  weft_world_size(s->world), weft_world_transport(s->world), e->mesh.size.cp, e->mesh.size.dp,
+                  e->ctx->threads, e->ctx->threads > 1 ? "s" : "", weft_isa_name(e->kern.isa));
     weft_text_add(&t, "model        %lld parameters; attention ", (long long)weft_model_params(&e->config));
     weft_model_describe(e->model, &t);
-    weft_text_add(&t, "data         %lld sequences of %lld tokens to train on, %lld held out; unigram entropy %.4f nats\n",
-                  (long long)weft_trainer_windows(s->trainer, false), (long long)o->seq_length, (long long)weft_trainer_windows(s->trainer, true),
-                  weft_trainer_unigram_entropy(s->trainer));
-    weft_text_add(&t, "memory       %s on rank 0 before the first step\nfolder       %s\n\n", weft_format_bytes((double)e->ctx->mem.bytes, bytes, sizeof bytes), s->dir);
+    weft_text_add(&t,
+                  "data         %lld sequences of %lld tokens to train on, %lld held out; unigram entropy %.4f nats\n",
+                  (long long)weft_trainer_windows(s->trainer, false), (long long)o->seq_length,
+                  (long long)weft_trainer_windows(s->trainer, true), weft_trainer_unigram_entropy(s->trainer));
+    weft_text_add(&t, "memory       %s on rank 0 before the first step\nfolder       %s\n\n",
+                  weft_format_bytes((double)e->ctx->mem.bytes, bytes, sizeof bytes), s->dir);
     fputs(t.data ? t.data : "", stdout);
     fflush(stdout);
     weft_text_free(&t);
@@ -161,7 +165,8 @@ static void emit_text(void *ud, int32_t token) { weft_byte_decode(&token, 1, ud)
 /* Control bytes of an untrained model must not reach the terminal. */
 static void print_clean(const char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) putchar(*p == '\n' || (*p >= 32 && *p < 127) ? *p : '?');
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+        putchar(*p == '\n' || (*p >= 32 && *p < 127) ? *p : '?');
 }
 
 static weft_status print_sample(session *s)
@@ -169,11 +174,17 @@ static weft_status print_sample(session *s)
     const weft_engine *e = weft_trainer_engine(s->trainer);
     const weft_run_options *o = &s->cli->options;
     if (!s->root || !o->sample_tokens) return WEFT_OK;
-    if (e->config.V != WEFT_BYTE_VOCAB) return weft_fail(WEFT_ERR_REFUSED, "--sample-tokens needs the byte vocabulary (%d); this model has %lld", WEFT_BYTE_VOCAB, (long long)e->config.V);
+    if (e->config.V != WEFT_BYTE_VOCAB)
+        return weft_fail(WEFT_ERR_REFUSED, "--sample-tokens needs the byte vocabulary (%d); this model has %lld",
+                         WEFT_BYTE_VOCAB, (long long)e->config.V);
     static const char prompt[] = "And ";
     int32_t ids[sizeof prompt];
     weft_text t = {0};
-    weft_sampling how = {.temperature = 0.8, .top_p = 0.95, .seed = (uint64_t)o->seed, .max_new = o->sample_tokens, .eos = e->config.eos};
+    weft_sampling how = {.temperature = 0.8,
+                         .top_p = 0.95,
+                         .seed = (uint64_t)o->seed,
+                         .max_new = o->sample_tokens,
+                         .eos = e->config.eos};
     int64_t n = weft_byte_encode(prompt, sizeof prompt - 1, ids);
     WEFT_TRY(weft_generate(e->model, &e->config, s->cli->run.prec, ids, n, &how, emit_text, &t));
     printf("\nsample       \"%s\" continues (temperature 0.8, top-p 0.95):\n%s", prompt, prompt);
@@ -212,9 +223,11 @@ static weft_status compare_one_rank(session *s)
     int64_t steps = weft_min_i64(s->cli->options.compare_steps, s->cli->options.steps);
     double worst = 0, limit = weft_compare_limit(s->cli->run.prec);
     if (!s->root || !steps) return WEFT_OK;
-    WEFT_TRY(weft_compare_one_rank(&s->cli->run, take_all_cores(s->cli), &weft_world_ctx(s->world)->log, s->losses, steps, &worst, compare_progress, s));
+    WEFT_TRY(weft_compare_one_rank(&s->cli->run, take_all_cores(s->cli), &weft_world_ctx(s->world)->log, s->losses,
+                                   steps, &worst, compare_progress, s));
     bool holds = worst <= limit;
-    printf("%sone rank     the losses of steps 1 to %lld differ by at most %.1e from the same steps on one rank (limit %.0e): %s\n",
+    printf("%sone rank     the losses of steps 1 to %lld differ by at most %.1e from the same steps on one rank (limit "
+           "%.0e): %s\n",
            s->terminal ? "\r" : "", (long long)steps, worst, limit, holds ? "holds" : "DOES NOT HOLD");
     fflush(stdout);
     return holds ? WEFT_OK : weft_fail(WEFT_ERR_COMPARE, "losses differ by %.1e from one rank", worst);
@@ -223,7 +236,8 @@ static weft_status compare_one_rank(session *s)
 static weft_status finish(session *s)
 {
     const weft_run_options *o = &s->cli->options;
-    say(s, "\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->losses[o->steps - 1], s->losses[0], weft_trainer_unigram_entropy(s->trainer));
+    say(s, "\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->losses[o->steps - 1],
+        s->losses[0], weft_trainer_unigram_entropy(s->trainer));
     say(s, "checkpoint   %s/step-%08lld (Hugging Face layout)\n", s->dir, (long long)o->steps);
     WEFT_TRY(print_sample(s));
     return compare_one_rank(s);
@@ -266,5 +280,13 @@ static weft_status train_check(weft_cli *cli)
     return weft_run_model_config(&cli->run, &config);
 }
 
-const weft_command weft_cmd_train = {"train", "train [CONFIG.yaml] --data FILE [--cp N] [--dp N] [options]",
-                                     "train a model, each sequence cut over ranks", WEFT_CMD_TRAIN, 0, 1, true, true, train_check, train_body};
+const weft_command weft_cmd_train = {"train",
+                                     "train [CONFIG.yaml] --data FILE [--cp N] [--dp N] [options]",
+                                     "train a model, each sequence cut over ranks",
+                                     WEFT_CMD_TRAIN,
+                                     0,
+                                     1,
+                                     true,
+                                     true,
+                                     train_check,
+                                     train_body};

@@ -11,7 +11,8 @@ static void print_findings(const weft_report *r)
         if ((int)strlen(r->row[i].name) > width) width = (int)strlen(r->row[i].name);
     printf("%-*s  %9s  %9s\n", width, "tensor", "error", "limit");
     for (int i = 0; i < r->n; i++)
-        printf("%-*s  %9.2e  %9.2e  %s\n", width, r->row[i].name, r->row[i].error, r->row[i].limit, r->row[i].error <= r->row[i].limit ? "ok" : "FAILED");
+        printf("%-*s  %9.2e  %9.2e  %s\n", width, r->row[i].name, r->row[i].error, r->row[i].limit,
+               r->row[i].error <= r->row[i].limit ? "ok" : "FAILED");
 }
 
 static void print_report(const weft_report *r, const char *what)
@@ -43,23 +44,45 @@ static weft_status attention_run(weft_cli *cli, weft_world *world, weft_report *
     return weft_verify_attention(world, &cli->run, cli->positional[0], report);
 }
 
-static weft_status attention_body(weft_cli *cli, weft_world *world) { return with_report(cli, world, cli->positional[0], attention_run); }
+static weft_status attention_body(weft_cli *cli, weft_world *world)
+{
+    return with_report(cli, world, cli->positional[0], attention_run);
+}
 
 static weft_status attention_check(weft_cli *cli) { return weft_need_file(cli->positional[0], "case"); }
 
-const weft_command weft_cmd_attention = {"attention", "attention CASE.safetensors [--cp N] [--out OUT.safetensors] [options]",
-                                         "one attention problem from a file, forward and backward, compared with the file's values",
-                                         WEFT_CMD_ATTENTION, 1, 1, false, true, attention_check, attention_body};
+const weft_command weft_cmd_attention =
+    {"attention",
+     "attention CASE.safetensors [--cp N] [--out OUT.safetensors] [options]",
+     "one attention problem from a file, forward and backward, compared with the file's values",
+     WEFT_CMD_ATTENTION,
+     1,
+     1,
+     false,
+     true,
+     attention_check,
+     attention_body};
 
 static weft_status verify_run(weft_cli *cli, weft_world *world, weft_report *report)
 {
     return weft_verify_model(world, &cli->run, cli->positional[0], cli->positional[1], report);
 }
 
-static weft_status verify_body(weft_cli *cli, weft_world *world) { return with_report(cli, world, cli->positional[1], verify_run); }
+static weft_status verify_body(weft_cli *cli, weft_world *world)
+{
+    return with_report(cli, world, cli->positional[1], verify_run);
+}
 
 static weft_status verify_check(weft_cli *cli) { return weft_need_file(cli->positional[1], "case"); }
 
-const weft_command weft_cmd_verify = {"verify", "verify MODEL_DIR CASE.safetensors [--cp N] [--dp N] [--out OUT.safetensors] [options]",
-                                      "a model's loss and gradients on given tokens, compared with the file's values or with one rank",
-                                      WEFT_CMD_VERIFY, 2, 2, false, true, verify_check, verify_body};
+const weft_command weft_cmd_verify =
+    {"verify",
+     "verify MODEL_DIR CASE.safetensors [--cp N] [--dp N] [--out OUT.safetensors] [options]",
+     "a model's loss and gradients on given tokens, compared with the file's values or with one rank",
+     WEFT_CMD_VERIFY,
+     2,
+     2,
+     false,
+     true,
+     verify_check,
+     verify_body};

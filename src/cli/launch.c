@@ -85,8 +85,11 @@ static void warn_of_crowding(const weft_cli *cli, int ranks)
     int64_t threads = cli->options.threads * ranks;
     int cpus = allowed_cpus();
     if (cli->options.threads > 1 && threads > cpus)
-        fprintf(stderr, "weft: warning: %d rank%s x %lld threads on %d core%s that this process may use; --threads %d would fit\n", ranks, ranks > 1 ? "s" : "",
-                (long long)cli->options.threads, cpus, cpus > 1 ? "s" : "", cpus / ranks > 1 ? cpus / ranks : 1);
+        fprintf(
+            stderr,
+            "weft: warning: %d rank%s x %lld threads on %d core%s that this process may use; --threads %d would fit\n",
+            ranks, ranks > 1 ? "s" : "", (long long)cli->options.threads, cpus, cpus > 1 ? "s" : "",
+            cpus / ranks > 1 ? cpus / ranks : 1);
 }
 
 int weft_launch(weft_cli *cli)
@@ -98,7 +101,10 @@ int weft_launch(weft_cli *cli)
     if (st >= 0) warn_of_crowding(cli, ranks);
     if (st >= 0 && ranks == 1) return run_alone(cli);
     if (st >= 0) {
-        weft_spawn spawn = {.ranks = ranks, .threads_per_rank = (int)cli->options.threads, .argv = cli->argv, .grace_seconds = 3};
+        weft_spawn spawn = {.ranks = ranks,
+                            .threads_per_rank = (int)cli->options.threads,
+                            .argv = cli->argv,
+                            .grace_seconds = 3};
         st = weft_local_supervise(&spawn, &code);
     }
     if (st < 0 && st != WEFT_ERR_COMPARE) fprintf(stderr, "weft: %s\n", weft_last_error());

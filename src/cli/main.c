@@ -11,9 +11,12 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_usage(FILE *to)
 {
-    fprintf(to, "weft %s: exact long-context training, one sequence cut over many ranks\n\nusage: weft COMMAND [...]\n\n", weft_version());
+    fprintf(to,
+            "weft %s: exact long-context training, one sequence cut over many ranks\n\nusage: weft COMMAND [...]\n\n",
+            weft_version());
     for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->doc);
-    fprintf(to, "\nweft COMMAND --help lists a command's options. Exit codes: 0 good, 1 a comparison failed, 2 refused, 3 failed while running.\n");
+    fprintf(to, "\nweft COMMAND --help lists a command's options. Exit codes: 0 good, 1 a comparison failed, 2 "
+                "refused, 3 failed while running.\n");
 }
 
 static const weft_command *find_command(const char *word)
@@ -24,7 +27,8 @@ static const weft_command *find_command(const char *word)
         if (!strcmp(word, names[i])) return commands[i];
     }
     const char *near = weft_suggest(word, names, COMMANDS);
-    fprintf(stderr, "weft: unknown command \"%s\"%s%s%s; weft --help lists them\n", word, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    fprintf(stderr, "weft: unknown command \"%s\"%s%s%s; weft --help lists them\n", word,
+            near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     return NULL;
 }
 
@@ -50,7 +54,8 @@ static weft_status check_positional(const weft_cli *cli)
     if (cli->n_positional < c->positional_min)
         return weft_fail(WEFT_ERR_REFUSED, "%s: something is missing; usage: weft %s", c->name, c->usage);
     if (cli->n_positional > c->positional_max)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: \"%s\" is one word too many; usage: weft %s", c->name, cli->positional[c->positional_max], c->usage);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: \"%s\" is one word too many; usage: weft %s", c->name,
+                         cli->positional[c->positional_max], c->usage);
     return WEFT_OK;
 }
 

@@ -24,8 +24,8 @@ static weft_status run_steps(weft_trainer *t, const double *losses, int64_t step
     return WEFT_OK;
 }
 
-weft_status weft_compare_one_rank(const weft_run *run, int threads, const weft_log *log, const double *losses, int64_t steps,
-                                  double *worst, void (*progress)(void *ud, int64_t step), void *ud)
+weft_status weft_compare_one_rank(const weft_run *run, int threads, const weft_log *log, const double *losses,
+                                  int64_t steps, double *worst, void (*progress)(void *ud, int64_t step), void *ud)
 {
     weft_run_options o = *run->o;
     weft_run one = *run;

@@ -17,8 +17,14 @@ static weft_status alloc_rows(weft_engine *e, const weft_engine_options *o)
 
 static weft_status open_model(weft_engine *e, const weft_model_config *config, const weft_engine_options *o)
 {
-    weft_model_options mo = {.prec = e->run->prec, .B = o->B, .T = o->T, .max_docs = o->max_docs, .layout = e->run->layout,
-                             .cp = e->run->cp, .train = o->train, .slots = 1};
+    weft_model_options mo = {.prec = e->run->prec,
+                             .B = o->B,
+                             .T = o->T,
+                             .max_docs = o->max_docs,
+                             .layout = e->run->layout,
+                             .cp = e->run->cp,
+                             .train = o->train,
+                             .slots = 1};
     e->config = *config;
     e->B = o->B;
     e->T = o->T;
@@ -59,7 +65,8 @@ void weft_engine_warn(const weft_engine *e, const char *path)
     weft_text unknown = {0};
     if (e->ctx->rank != 0 || !e->ctx->log.write) return;
     if (e->config.dropout_asked > 0)
-        weft_logf(&e->ctx->log, WEFT_LOG_WARN, "%s asks for dropout %g; this version of weft trains without dropout", path, e->config.dropout_asked);
+        weft_logf(&e->ctx->log, WEFT_LOG_WARN, "%s asks for dropout %g; this version of weft trains without dropout",
+                  path, e->config.dropout_asked);
     if (weft_model_config_unknown(path, &unknown) >= 0 && unknown.len)
         weft_logf(&e->ctx->log, WEFT_LOG_WARN, "%s: not read: %s", path, unknown.data);
     weft_text_free(&unknown);
@@ -71,7 +78,8 @@ weft_status weft_engine_load(weft_engine *e, const char *dir)
     char path[4096];
     if ((size_t)snprintf(path, sizeof path, "%s/config.json", dir) < sizeof path) weft_engine_warn(e, path);
     const weft_spec *spec = weft_model_spec(e->model, &n);
-    WEFT_TRY(weft_ckpt_load_weights(dir, spec, n, e->config.tied, weft_model_weights(e->model), weft_prec_real(e->run->prec)));
+    WEFT_TRY(weft_ckpt_load_weights(dir, spec, n, e->config.tied, weft_model_weights(e->model),
+                                    weft_prec_real(e->run->prec)));
     weft_model_weights_changed(e->model);
     return WEFT_OK;
 }

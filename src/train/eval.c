@@ -19,8 +19,11 @@ weft_status weft_trainer_eval(weft_trainer *t, int64_t sequences, double *loss)
             for (int64_t k = 0; k < B * T; k++) sum[1] += t->target[k] >= 0;
     }
     WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, sum, 2, WEFT_F64, WEFT_SUM));
-    if (!(sum[1] > 0)) return weft_fail(WEFT_ERR_REFUSED, "no held-out sequence has a label; raise data.valid_fraction (%lld sequences of %lld tokens are held out)",
-                                        (long long)available, (long long)T);
+    if (!(sum[1] > 0))
+        return weft_fail(
+            WEFT_ERR_REFUSED,
+            "no held-out sequence has a label; raise data.valid_fraction (%lld sequences of %lld tokens are held out)",
+            (long long)available, (long long)T);
     *loss = sum[0] / sum[1];
     return WEFT_OK;
 }

@@ -4,7 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct choice { double p; int32_t id; } choice;
+typedef struct choice {
+    double p;
+    int32_t id;
+} choice;
 
 static int by_probability(const void *a, const void *b)
 {
@@ -40,13 +43,15 @@ static int32_t sample(const void *logits, weft_dtype t, int64_t V, const weft_sa
 }
 
 static weft_status generate_with(weft_decoder *d, weft_dtype t, int64_t V, const int32_t *prompt, int64_t n,
-                                 const weft_sampling *s, void *logits, choice *list, void (*emit)(void *, int32_t), void *ud)
+                                 const weft_sampling *s, void *logits, choice *list, void (*emit)(void *, int32_t),
+                                 void *ud)
 {
     WEFT_TRY(weft_decoder_feed(d, prompt, n, logits));
     for (int64_t i = 0; i < s->max_new; i++) {
         for (int64_t k = 0; k < V; k++)
             if (!isfinite(weft_load(logits, t, k)))
-                return weft_fail(WEFT_ERR_NUMERIC, "logit %lld of position %lld is not finite; the weights are damaged", (long long)k, (long long)(n + i));
+                return weft_fail(WEFT_ERR_NUMERIC, "logit %lld of position %lld is not finite; the weights are damaged",
+                                 (long long)k, (long long)(n + i));
         int32_t next = s->temperature > 0 ? sample(logits, t, V, s, n + i, list) : greedy(logits, t, V);
         emit(ud, next);
         if (next == s->eos || i + 1 == s->max_new) break;
@@ -61,14 +66,15 @@ weft_status weft_generate(weft_model *model, const weft_model_config *config, we
     if (n < 1) return weft_fail(WEFT_ERR_REFUSED, "the prompt is empty; give at least one token");
     for (int64_t i = 0; i < n; i++)
         if (prompt[i] < 0 || prompt[i] >= config->V)
-            return weft_fail(WEFT_ERR_REFUSED, "token %lld of the prompt is %d; the vocabulary has ids 0 to %lld", (long long)i, prompt[i],
-                             (long long)config->V - 1);
+            return weft_fail(WEFT_ERR_REFUSED, "token %lld of the prompt is %d; the vocabulary has ids 0 to %lld",
+                             (long long)i, prompt[i], (long long)config->V - 1);
     weft_decoder *d = NULL;
     WEFT_TRY(weft_decoder_create(&d, model, n + s->max_new));
     void *logits = malloc((size_t)config->V * sizeof(double));
     choice *list = malloc((size_t)config->V * sizeof *list);
-    weft_status st = logits && list ? generate_with(d, weft_prec_real(prec), config->V, prompt, n, s, logits, list, emit, ud)
-                                    : weft_fail(WEFT_ERR_MEMORY, "no memory for %lld logits", (long long)config->V);
+    weft_status st = logits && list
+                         ? generate_with(d, weft_prec_real(prec), config->V, prompt, n, s, logits, list, emit, ud)
+                         : weft_fail(WEFT_ERR_MEMORY, "no memory for %lld logits", (long long)config->V);
     free(logits);
     free(list);
     weft_decoder_destroy(d);

@@ -14,6 +14,7 @@
 #define RANKS (T | E | V | A | I)
 #define NO_LIMIT 1, 0
 
+/* clang-format off */
 static const weft_opt table[] = {
     /* key, flag, alias, type, offset, default, choices, min, max, doc, commands */
     {"parallel.cp", "context-parallel-size", "cp|context_parallel_size", WEFT_OPT_INT, OFF(cp), "1", NULL, 1, 4096,
@@ -121,6 +122,7 @@ static const weft_opt table[] = {
     {"generate.output", "output", NULL, WEFT_OPT_ENUM, OFF(output), "auto", "auto|text|ids", NO_LIMIT,
      "auto: text for the byte vocabulary, else ids", G},
 };
+/* clang-format on */
 
 #undef T
 #undef E
@@ -142,16 +144,19 @@ static weft_status settle_aliases(weft_run *run, const weft_opts *opts, const we
     if (o->cp_comm_type) {
         const char *same = !strcmp(o->cp_comm_type, "p2p") ? "ring" : "pcp";
         if (by_strategy && strcmp(o->cp_strategy, same))
-            return weft_fail(WEFT_ERR_REFUSED, "--cp-comm-type %s means strategy %s, but --cp-strategy says %s; give one of them",
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "--cp-comm-type %s means strategy %s, but --cp-strategy says %s; give one of them",
                              o->cp_comm_type, same, o->cp_strategy);
         run->cp.strategy = same;
     }
     if (o->pcp_size) {
         if (weft_opts_given(opts, "parallel.cp") && o->cp != o->pcp_size)
-            return weft_fail(WEFT_ERR_REFUSED, "--pcp-size %lld and --context-parallel-size %lld disagree; give one of them",
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "--pcp-size %lld and --context-parallel-size %lld disagree; give one of them",
                              (long long)o->pcp_size, (long long)o->cp);
         if (strcmp(run->cp.strategy, "pcp") && (by_strategy || o->cp_comm_type))
-            return weft_fail(WEFT_ERR_REFUSED, "--pcp-size sets strategy pcp, but %s is asked for; give one of them", run->cp.strategy);
+            return weft_fail(WEFT_ERR_REFUSED, "--pcp-size sets strategy pcp, but %s is asked for; give one of them",
+                             run->cp.strategy);
         run->cp.strategy = "pcp";
         *cp = o->pcp_size;
     }
@@ -163,12 +168,16 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
     int64_t cp = o->cp;
     *run = (weft_run){.o = o, .cp = {o->cp_strategy ? o->cp_strategy : "none", o->async_cp_comm}};
     WEFT_TRY(settle_aliases(run, opts, o, &cp));
-    run->mesh = (weft_mesh_shape){(int)weft_max_i64(o->tp, 1), (int)weft_max_i64(cp, 1), (int)weft_max_i64(o->dp, 1), (int)weft_max_i64(o->pp, 1)};
+    run->mesh = (weft_mesh_shape){(int)weft_max_i64(o->tp, 1), (int)weft_max_i64(cp, 1), (int)weft_max_i64(o->dp, 1),
+                                  (int)weft_max_i64(o->pp, 1)};
     if (run->mesh.tp > 1 || run->mesh.pp > 1)
-        return weft_fail(WEFT_ERR_REFUSED, "tp %d x pp %d: tensor and pipeline parallelism are not built yet; use --tp 1 --pp 1 and raise --cp or --dp",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "tp %d x pp %d: tensor and pipeline parallelism are not built yet; use --tp 1 --pp 1 and "
+                         "raise --cp or --dp",
                          run->mesh.tp, run->mesh.pp);
     if (!strcmp(run->cp.strategy, "none") && run->mesh.cp > 1)
-        return weft_fail(WEFT_ERR_REFUSED, "--cp %d with --cp-strategy none could not act; use ring, pcp or auto", run->mesh.cp);
+        return weft_fail(WEFT_ERR_REFUSED, "--cp %d with --cp-strategy none could not act; use ring, pcp or auto",
+                         run->mesh.cp);
     if (!weft_prec_parse(o->precision, &run->prec))
         return weft_fail(WEFT_ERR_REFUSED, "precision %s is unknown; use fp64, fp32 or bf16", o->precision);
     if (!strcmp(o->isa, "best")) run->isa = weft_isa_best();
@@ -181,17 +190,32 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
 
 static weft_status config_from_table(const weft_run_options *o, weft_model_config *c)
 {
-    static const struct { const char *name; weft_family family; } families[] = {
-        {"llama", WEFT_LLAMA}, {"qwen2", WEFT_QWEN2}, {"qwen3", WEFT_QWEN3}, {"mistral", WEFT_MISTRAL}, {"gpt2", WEFT_GPT2}};
-    *c = (weft_model_config){.V = o->vocab, .C = o->hidden, .L = o->layers, .H = (int)o->heads, .norm_eps = o->norm_eps,
-                             .tied = o->tied, .window = o->sliding_window, .max_position = o->seq_length, .bos = -1, .eos = -1};
+    static const struct {
+        const char *name;
+        weft_family family;
+    } families[] = {{"llama", WEFT_LLAMA},
+                    {"qwen2", WEFT_QWEN2},
+                    {"qwen3", WEFT_QWEN3},
+                    {"mistral", WEFT_MISTRAL},
+                    {"gpt2", WEFT_GPT2}};
+    *c = (weft_model_config){.V = o->vocab,
+                             .C = o->hidden,
+                             .L = o->layers,
+                             .H = (int)o->heads,
+                             .norm_eps = o->norm_eps,
+                             .tied = o->tied,
+                             .window = o->sliding_window,
+                             .max_position = o->seq_length,
+                             .bos = -1,
+                             .eos = -1};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (!strcmp(o->family, families[i].name)) c->family = families[i].family;
     bool gpt2 = c->family == WEFT_GPT2;
     c->F = o->intermediate ? o->intermediate : gpt2 ? 4 * c->C : (8 * c->C / 3 + 15) / 16 * 16;
     c->Hkv = (int)(o->kv_heads ? o->kv_heads : o->heads);
     if (!o->head_dim && o->hidden % o->heads)
-        return weft_fail(WEFT_ERR_REFUSED, "model.hidden_size %lld is no multiple of model.heads %lld; change one or give model.head_dim",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "model.hidden_size %lld is no multiple of model.heads %lld; change one or give model.head_dim",
                          (long long)o->hidden, (long long)o->heads);
     c->D = (int)(o->head_dim ? o->head_dim : o->hidden / o->heads);
     c->qkv_bias = gpt2 || c->family == WEFT_QWEN2;
@@ -210,7 +234,8 @@ weft_status weft_run_model_config(const weft_run *run, weft_model_config *out)
     if (!o->model_dir) return config_from_table(o, out);
     weft_text path = {0};
     weft_text_add(&path, "%s/config.json", o->model_dir);
-    weft_status st = path.failed ? weft_fail(WEFT_ERR_MEMORY, "no memory for a path") : weft_model_config_read(out, path.data);
+    weft_status st =
+        path.failed ? weft_fail(WEFT_ERR_MEMORY, "no memory for a path") : weft_model_config_read(out, path.data);
     weft_text_free(&path);
     return st;
 }

@@ -9,8 +9,11 @@
 
 static weft_status write_into(weft_trainer *t, const char *dir)
 {
-    static const struct { const char *name; weft_dtype dtype; const char *torch; } types[] = {
-        {"fp32", WEFT_F32, "float32"}, {"bf16", WEFT_BF16, "bfloat16"}, {"fp16", WEFT_F16, "float16"}};
+    static const struct {
+        const char *name;
+        weft_dtype dtype;
+        const char *torch;
+    } types[] = {{"fp32", WEFT_F32, "float32"}, {"bf16", WEFT_BF16, "bfloat16"}, {"fp16", WEFT_F16, "float16"}};
     int which = 0, n = 0;
     for (int i = 0; i < 3; i++)
         if (!strcmp(t->run->o->save_dtype, types[i].name)) which = i;
@@ -29,7 +32,8 @@ weft_status weft_trainer_write(weft_trainer *t, const char *dir)
     struct stat there;
     if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp-%ld", dir, (long)getpid()) >= sizeof tmp)
         return weft_fail(WEFT_ERR_REFUSED, "%s: the path is too long", dir);
-    if (!stat(dir, &there)) return weft_fail(WEFT_ERR_REFUSED, "%s exists already; a checkpoint is never overwritten", dir);
+    if (!stat(dir, &there))
+        return weft_fail(WEFT_ERR_REFUSED, "%s exists already; a checkpoint is never overwritten", dir);
     WEFT_TRY(weft_make_dir(tmp));
     WEFT_TRY(write_into(t, tmp));
     if (rename(tmp, dir)) return weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", tmp, dir, strerror(errno));
@@ -44,8 +48,11 @@ weft_status weft_remove_checkpoint(const char *dir)
     if (stat(dir, &there)) return WEFT_OK;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, files[i]);
-        if (unlink(path) && errno != ENOENT) return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+        if (unlink(path) && errno != ENOENT)
+            return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
     }
-    if (rmdir(dir)) return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s (it holds files that are not a checkpoint's)", dir, strerror(errno));
+    if (rmdir(dir))
+        return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s (it holds files that are not a checkpoint's)", dir,
+                         strerror(errno));
     return WEFT_OK;
 }

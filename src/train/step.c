@@ -65,7 +65,8 @@ static weft_status update(weft_trainer *t, weft_record *r)
     WEFT_TRY(weft_optim_reduce(t->optim, t->engine.mesh.dp_cp, gradients));
     r->grad_norm = weft_optim_norm(t->optim, gradients);
     r->lr = weft_lr_at(&t->optim_options, t->step);
-    WEFT_TRY(weft_optim_update(t->optim, weft_model_weights(t->engine.model), gradients, r->grad_norm, r->lr, t->step + 1));
+    WEFT_TRY(
+        weft_optim_update(t->optim, weft_model_weights(t->engine.model), gradients, r->grad_norm, r->lr, t->step + 1));
     weft_model_weights_changed(t->engine.model);
     return WEFT_OK;
 }
@@ -104,7 +105,8 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
         WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
         r->loss = nll / (double)r->valid_tokens;
         if (!isfinite(r->loss))
-            return weft_fail(WEFT_ERR_NUMERIC, "the loss of step %lld is not finite; lower optim.lr or look at the data",
+            return weft_fail(WEFT_ERR_NUMERIC,
+                             "the loss of step %lld is not finite; lower optim.lr or look at the data",
                              (long long)t->step + 1);
         WEFT_TRY(update(t, r));
     }

@@ -50,7 +50,8 @@ void weft_train_options_destroy(weft_train_options *o)
 
 weft_status weft_train_options_set(weft_train_options *o, const char *key, const char *value)
 {
-    if (!key || !value) return weft_fail(WEFT_ERR_REFUSED, "option %s: %s is NULL", key ? key : "", key ? "the value" : "the key");
+    if (!key || !value)
+        return weft_fail(WEFT_ERR_REFUSED, "option %s: %s is NULL", key ? key : "", key ? "the value" : "the key");
     return weft_opts_set(&o->opts, key, value, BY_CALL);
 }
 
@@ -113,14 +114,24 @@ weft_status weft_train_step(weft_train *t, weft_train_report *report)
     size_t size = report->size;
     weft_record r;
     if (size < sizeof(size_t) || size > sizeof *report)
-        return weft_fail(WEFT_ERR_REFUSED,
-                         "weft_train_report.size is %zu, this library knows up to %zu; call weft_train_report_init first",
-                         size, sizeof *report);
+        return weft_fail(
+            WEFT_ERR_REFUSED,
+            "weft_train_report.size is %zu, this library knows up to %zu; call weft_train_report_init first", size,
+            sizeof *report);
     WEFT_TRY(weft_trainer_step(t->trainer, &r));
-    weft_train_report full = {.size = size, .step = r.step, .loss = r.loss, .grad_norm = r.grad_norm, .lr = r.lr,
-                              .seconds = r.seconds, .tokens = r.tokens, .valid_tokens = r.valid_tokens,
-                              .comm_share = r.comm_share, .exposed_share = r.exposed_share, .bytes_logical = r.bytes_logical,
-                              .memory_bytes = r.memory_bytes, .skipped = r.skipped};
+    weft_train_report full = {.size = size,
+                              .step = r.step,
+                              .loss = r.loss,
+                              .grad_norm = r.grad_norm,
+                              .lr = r.lr,
+                              .seconds = r.seconds,
+                              .tokens = r.tokens,
+                              .valid_tokens = r.valid_tokens,
+                              .comm_share = r.comm_share,
+                              .exposed_share = r.exposed_share,
+                              .bytes_logical = r.bytes_logical,
+                              .memory_bytes = r.memory_bytes,
+                              .skipped = r.skipped};
     memcpy(report, &full, size);
     return WEFT_OK;
 }
@@ -130,7 +141,10 @@ weft_status weft_train_eval(weft_train *t, int64_t sequences, double *loss)
     return weft_trainer_eval(t->trainer, sequences, loss);
 }
 weft_status weft_train_save(weft_train *t, const char *dir) { return weft_trainer_save(t->trainer, dir); }
-int64_t weft_train_parameters(const weft_train *t) { return weft_model_params(&weft_trainer_engine(t->trainer)->config); }
+int64_t weft_train_parameters(const weft_train *t)
+{
+    return weft_model_params(&weft_trainer_engine(t->trainer)->config);
+}
 
 void weft_train_describe(const weft_train *t, char *text, size_t size)
 {

@@ -11,9 +11,11 @@ static weft_status check_batch(const weft_run *run, int64_t *accumulation)
     int64_t unit = o->micro_batch * run->mesh.dp;
     int64_t global = o->global_batch ? o->global_batch : unit;
     if (global % unit)
-        return weft_fail(WEFT_ERR_REFUSED, "--global-batch-size %lld is no multiple of micro-batch %lld x dp %d; use %lld or %lld",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "--global-batch-size %lld is no multiple of micro-batch %lld x dp %d; use %lld or %lld",
                          (long long)global, (long long)o->micro_batch, run->mesh.dp,
-                         (long long)(global / unit > 0 ? global / unit * unit : unit), (long long)((global / unit + 1) * unit));
+                         (long long)(global / unit > 0 ? global / unit * unit : unit),
+                         (long long)((global / unit + 1) * unit));
     *accumulation = global / unit;
     return WEFT_OK;
 }
@@ -23,7 +25,9 @@ static weft_status open_data(weft_trainer *t)
     const weft_run_options *o = t->run->o;
     if (!o->data_path) return weft_fail(WEFT_ERR_REFUSED, "no data: give --data FILE (a text file or a token file)");
     WEFT_TRY(weft_tokens_open(&t->tokens, t->arena, o->data_path, o->separator, t->config.V));
-    weft_batch_options bo = {.T = o->seq_length, .seed = (uint64_t)o->seed, .valid_fraction = o->valid_fraction,
+    weft_batch_options bo = {.T = o->seq_length,
+                             .seed = (uint64_t)o->seed,
+                             .valid_fraction = o->valid_fraction,
                              .document_mask = o->document_mask};
     return weft_batches_create(&t->batches, t->arena, t->tokens, &bo);
 }
@@ -56,8 +60,14 @@ static weft_status open_optimizer(weft_trainer *t)
     int n = 0;
     const weft_spec *spec = weft_model_spec(t->engine.model, &n);
     int64_t warmup = o->warmup_steps >= 0 ? o->warmup_steps : weft_min_i64(o->steps / 10, 200);
-    t->optim_options = (weft_optim_options){.lr = o->lr, .min_lr = o->min_lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->adam_eps,
-                                            .weight_decay = o->weight_decay, .clip = o->clip, .warmup_steps = warmup,
+    t->optim_options = (weft_optim_options){.lr = o->lr,
+                                            .min_lr = o->min_lr,
+                                            .beta1 = o->beta1,
+                                            .beta2 = o->beta2,
+                                            .eps = o->adam_eps,
+                                            .weight_decay = o->weight_decay,
+                                            .clip = o->clip,
+                                            .warmup_steps = warmup,
                                             .decay_steps = o->decay_steps ? o->decay_steps : o->steps};
     WEFT_TRY(weft_optim_check(&t->optim_options));
     return weft_optim_create(&t->optim, t->ctx, &t->engine.kern, t->run->prec, spec, n,
@@ -72,7 +82,10 @@ static weft_status open_all(weft_trainer *t, weft_world *world, bool train)
     WEFT_TRY(weft_arena_create(&t->arena, &t->ctx->mem, "trainer", NULL));
     WEFT_TRY(open_data(t));
     WEFT_TRY(alloc_sequences(t));
-    weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch * t->max_docs, .train = train};
+    weft_engine_options eo = {.B = o->micro_batch,
+                              .T = o->seq_length,
+                              .max_docs = o->micro_batch * t->max_docs,
+                              .train = train};
     WEFT_TRY(weft_engine_open(&t->engine, world, t->run, &t->config, &eo));
     WEFT_TRY(open_weights(t));
     return train ? open_optimizer(t) : WEFT_OK;
@@ -94,8 +107,14 @@ static weft_status create(weft_trainer **out, weft_world *world, const weft_run 
     return WEFT_OK;
 }
 
-weft_status weft_trainer_create(weft_trainer **out, weft_world *world, const weft_run *run) { return create(out, world, run, true); }
-weft_status weft_evaluator_create(weft_trainer **out, weft_world *world, const weft_run *run) { return create(out, world, run, false); }
+weft_status weft_trainer_create(weft_trainer **out, weft_world *world, const weft_run *run)
+{
+    return create(out, world, run, true);
+}
+weft_status weft_evaluator_create(weft_trainer **out, weft_world *world, const weft_run *run)
+{
+    return create(out, world, run, false);
+}
 
 void weft_trainer_destroy(weft_trainer *t)
 {

@@ -14,17 +14,21 @@ static weft_status number(const json_t *from, const char *path, const char *key,
     return WEFT_OK;
 }
 
-static weft_status numbers(const json_t *root, const char *path, const char *key, weft_arena *arena, int64_t *n, double **out)
+static weft_status numbers(const json_t *root, const char *path, const char *key, weft_arena *arena, int64_t *n,
+                           double **out)
 {
     const json_t *list = json_object_get(root, key);
-    if (!json_is_array(list) || !json_array_size(list)) return weft_fail(WEFT_ERR_REFUSED, "%s: %s is missing, empty or no list", path, key);
+    if (!json_is_array(list) || !json_array_size(list))
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is missing, empty or no list", path, key);
     int64_t count = (int64_t)json_array_size(list);
-    if (*n >= 0 && count != *n) return weft_fail(WEFT_ERR_REFUSED, "%s: loss and grad_norm have different lengths", path);
+    if (*n >= 0 && count != *n)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: loss and grad_norm have different lengths", path);
     *n = count;
     WEFT_TRY(WEFT_NEW(arena, count, key, out));
     for (int64_t i = 0; i < count; i++) {
         const json_t *v = json_array_get(list, (size_t)i);
-        if (!json_is_number(v)) return weft_fail(WEFT_ERR_REFUSED, "%s: %s[%lld] is no number", path, key, (long long)i);
+        if (!json_is_number(v))
+            return weft_fail(WEFT_ERR_REFUSED, "%s: %s[%lld] is no number", path, key, (long long)i);
         (*out)[i] = json_number_value(v);
     }
     return WEFT_OK;
@@ -54,8 +58,11 @@ weft_status weft_trajectory_read(weft_trajectory *t, weft_arena *arena, const ch
     char path[4096];
     const char *slash = strrchr(case_path, '/');
     int folder = slash ? (int)(slash - case_path) + 1 : 0;
-    *t = (weft_trajectory){.options = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1}};
-    if ((size_t)snprintf(path, sizeof path, "%.*strajectory.json", folder, case_path) >= sizeof path || access(path, F_OK)) return WEFT_OK;
+    *t = (weft_trajectory){
+        .options = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1}};
+    if ((size_t)snprintf(path, sizeof path, "%.*strajectory.json", folder, case_path) >= sizeof path ||
+        access(path, F_OK))
+        return WEFT_OK;
     json_error_t e;
     json_t *root = json_load_file(path, 0, &e);
     if (!root) return weft_fail(WEFT_ERR_REFUSED, "%s:%d:%d: %s", path, e.line, e.column, e.text);

@@ -13,9 +13,9 @@ static const char *const names[TENSORS] = {"q", "k", "v", "do", "o", "dq", "dk",
 typedef struct attention_case {
     const weft_st *file;
     weft_cp_problem problem;
-    const weft_view *in[4];       /* q k v do */
+    const weft_view *in[4]; /* q k v do */
     const weft_view *sinks, *alibi;
-    int64_t *cu, *first;          /* documents of the keys */
+    int64_t *cu, *first; /* documents of the keys */
     weft_docs docs, q_docs;
     const weft_run *run;
     weft_ctx *ctx;
@@ -23,7 +23,7 @@ typedef struct attention_case {
     weft_arena *arena;
     weft_shard shard_q, shard_kv;
     weft_dtype C, R;
-    void *mine[TENSORS];          /* this rank's rows, dense */
+    void *mine[TENSORS]; /* this rank's rows, dense */
     void *m, *l, *lse, *sink_values, *alibi_values, *dsinks;
 } attention_case;
 
@@ -59,7 +59,9 @@ static weft_status read_meta(attention_case *c)
     WEFT_TRY(meta_number(c->file, "scale", 1.0 / sqrt((double)p->D), &p->scale));
     WEFT_TRY(meta_number(c->file, "softcap", 0, &p->softcap));
     WEFT_TRY(meta_number(c->file, "dropout", 0, &dropout));
-    if (dropout != 0) return weft_fail(WEFT_ERR_REFUSED, "%s: dropout %g is not built yet; use a case without", weft_st_path(c->file), dropout);
+    if (dropout != 0)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: dropout %g is not built yet; use a case without", weft_st_path(c->file),
+                         dropout);
     p->mask.causal = causal != 0;
     return WEFT_OK;
 }
@@ -67,11 +69,12 @@ static weft_status read_meta(attention_case *c)
 static weft_status is_float(const attention_case *c, const char *name, const weft_view *v)
 {
     if (v->dtype <= WEFT_F16) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has type %s; F64, F32, BF16 or F16 is needed", weft_st_path(c->file), name,
-                     weft_dtype_safetensors(v->dtype));
+    return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has type %s; F64, F32, BF16 or F16 is needed",
+                     weft_st_path(c->file), name, weft_dtype_safetensors(v->dtype));
 }
 
-static weft_status expect_shape(const attention_case *c, const char *name, const weft_view *v, int nd, const int64_t *shape)
+static weft_status expect_shape(const attention_case *c, const char *name, const weft_view *v, int nd,
+                                const int64_t *shape)
 {
     char a[96], b[96];
     if (v->nd == nd && !memcmp(v->shape, shape, (size_t)nd * sizeof *shape)) return is_float(c, name, v);
@@ -87,13 +90,14 @@ static weft_status read_shapes(attention_case *c)
     char text[96];
     for (int i = Q; i <= V; i++)
         if (c->in[i]->nd != 4)
-            return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has shape %s; [batch, tokens, heads, size] is needed", weft_st_path(c->file),
-                             names[i], weft_shape_text(c->in[i]->shape, c->in[i]->nd, text, sizeof text));
+            return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has shape %s; [batch, tokens, heads, size] is needed",
+                             weft_st_path(c->file), names[i],
+                             weft_shape_text(c->in[i]->shape, c->in[i]->nd, text, sizeof text));
     for (int i = Q; i <= V; i++)
         for (int d = 0; d < 4; d++)
             if (c->in[i]->shape[d] < 1 || c->in[i]->shape[d] > INT32_MAX)
-                return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s: dimension %d is %lld; 1 to 2147483647 is possible", weft_st_path(c->file),
-                                 names[i], d, (long long)c->in[i]->shape[d]);
+                return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s: dimension %d is %lld; 1 to 2147483647 is possible",
+                                 weft_st_path(c->file), names[i], d, (long long)c->in[i]->shape[d]);
     p->B = q->shape[0];
     p->Tq = q->shape[1];
     p->T = k->shape[1];
@@ -106,7 +110,8 @@ static weft_status read_shapes(attention_case *c)
     WEFT_TRY(expect_shape(c, "v", v, 4, (int64_t[]){p->B, p->T, p->Hkv, p->Dv}));
     WEFT_TRY(expect_shape(c, "do", c->in[DO], 4, (int64_t[]){p->B, p->Tq, p->H, p->Dv}));
     if (p->Tq > p->T)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %lld queries for %lld keys; queries are the last part of the keys, so at most as many",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s: %lld queries for %lld keys; queries are the last part of the keys, so at most as many",
                          weft_st_path(c->file), (long long)p->Tq, (long long)p->T);
     c->sinks = weft_st_find(c->file, "sinks");
     c->alibi = weft_st_find(c->file, "alibi");
@@ -119,7 +124,8 @@ weft_status weft_read_cu_seqlens(const weft_st *f, weft_arena *arena, int64_t B,
 {
     const weft_view *v = weft_st_find(f, "cu_seqlens");
     if (v && (v->nd != 1 || v->shape[0] < 2 || (v->dtype != WEFT_I32 && v->dtype != WEFT_I64)))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: cu_seqlens must be a list of at least two i32 or i64 offsets", weft_st_path(f));
+        return weft_fail(WEFT_ERR_REFUSED, "%s: cu_seqlens must be a list of at least two i32 or i64 offsets",
+                         weft_st_path(f));
     int64_t n = v ? v->shape[0] : 2, *cu = NULL, *first = NULL, total = 0;
     if (!weft_mul_i64(B, n, &total)) return weft_fail(WEFT_ERR_REFUSED, "%s: too many documents", weft_st_path(f));
     WEFT_TRY(WEFT_NEW(arena, total, "documents", &cu));
@@ -143,7 +149,8 @@ static weft_status read_docs(attention_case *c)
     c->q_docs = c->docs;
     if (p->Tq == p->T) return WEFT_OK;
     if (p->max_docs != p->B)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: cu_seqlens with %lld queries for %lld keys is not built; give as many queries as keys",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s: cu_seqlens with %lld queries for %lld keys is not built; give as many queries as keys",
                          weft_st_path(c->file), (long long)p->Tq, (long long)p->T);
     int64_t *cu = NULL;
     WEFT_TRY(WEFT_NEW(c->arena, 2 * p->B, "documents", &cu));
@@ -158,9 +165,12 @@ static int64_t width_of(const attention_case *c, int i)
 {
     const weft_cp_problem *p = &c->problem;
     switch (i) {
-    case Q: case DQ: return (int64_t)p->H * p->D;
-    case K: case DK: return (int64_t)p->Hkv * p->D;
-    case V: case DV: return (int64_t)p->Hkv * p->Dv;
+    case Q:
+    case DQ: return (int64_t)p->H * p->D;
+    case K:
+    case DK: return (int64_t)p->Hkv * p->D;
+    case V:
+    case DV: return (int64_t)p->Hkv * p->Dv;
     default: return (int64_t)p->H * p->Dv;
     }
 }
@@ -222,10 +232,26 @@ static weft_status run_plan(attention_case *c, weft_cp_plan *plan)
 {
     const weft_cp_problem *p = &c->problem;
     const weft_shard *q = p->Tq == p->T ? &c->shard_kv : &c->shard_q;
-    weft_cp_io io = {.q = c->mine[Q], .k = c->mine[K], .v = c->mine[V], .q_ld = width_of(c, Q), .k_ld = width_of(c, K),
-                     .v_ld = width_of(c, V), .sinks = c->sink_values, .o = c->mine[O], .o_ld = width_of(c, O), .m = c->m, .l = c->l,
-                     .lse = c->lse, .dout = c->mine[DO], .dout_ld = width_of(c, DO), .dq = c->mine[DQ], .dk = c->mine[DK],
-                     .dv = c->mine[DV], .dq_ld = width_of(c, DQ), .dk_ld = width_of(c, DK), .dv_ld = width_of(c, DV),
+    weft_cp_io io = {.q = c->mine[Q],
+                     .k = c->mine[K],
+                     .v = c->mine[V],
+                     .q_ld = width_of(c, Q),
+                     .k_ld = width_of(c, K),
+                     .v_ld = width_of(c, V),
+                     .sinks = c->sink_values,
+                     .o = c->mine[O],
+                     .o_ld = width_of(c, O),
+                     .m = c->m,
+                     .l = c->l,
+                     .lse = c->lse,
+                     .dout = c->mine[DO],
+                     .dout_ld = width_of(c, DO),
+                     .dq = c->mine[DQ],
+                     .dk = c->mine[DK],
+                     .dv = c->mine[DV],
+                     .dq_ld = width_of(c, DQ),
+                     .dk_ld = width_of(c, DK),
+                     .dv_ld = width_of(c, DV),
                      .dsinks = c->sinks ? c->dsinks : NULL};
     WEFT_TRY(weft_cp_bind(plan, 0, q, &c->shard_kv));
     WEFT_TRY(weft_cp_forward(plan, 0, &io));
@@ -313,7 +339,9 @@ static weft_status compare(attention_case *c, const weft_st_entry *got, int n, w
         double error = lse ? weft_max_scaled(x->data, x->dtype, want->data, want->dtype, weft_view_count(x))
                            : weft_rel_l2(x->data, x->dtype, want->data, want->dtype, weft_view_count(x), floor);
         WEFT_TRY(weft_report_add(report, got[i].name, error, lse ? (narrow ? 1e-3 : 1e-5) : limit_of(c, got[i].name)));
-        if (x->nd == 4) weft_text_add(&report->note, "%s %.1e  ", got[i].name, tail_error(want, x->data, x->dtype, floor / sqrt(8)));
+        if (x->nd == 4)
+            weft_text_add(&report->note, "%s %.1e  ", got[i].name,
+                          tail_error(want, x->data, x->dtype, floor / sqrt(8)));
     }
     weft_text_add(&report->note, "\n");
     return WEFT_OK;
@@ -326,7 +354,9 @@ static weft_status collect(attention_case *c, weft_st_entry *got, int *n)
     *n = 0;
     for (int i = O; i < TENSORS; i++) {
         bool keys = i == DK || i == DV;
-        weft_view v = {.dtype = t, .nd = 4, .shape = {p->B, keys ? p->T : p->Tq, keys ? p->Hkv : p->H, i == DQ || i == DK ? p->D : p->Dv}};
+        weft_view v = {.dtype = t,
+                       .nd = 4,
+                       .shape = {p->B, keys ? p->T : p->Tq, keys ? p->Hkv : p->H, i == DQ || i == DK ? p->D : p->Dv}};
         WEFT_TRY(gather(c, shard_of(c, i), c->mine[i], c->C, width_of(c, i), t, &v.data));
         got[(*n)++] = (weft_st_entry){names[i], v};
     }
@@ -355,7 +385,10 @@ static weft_status judge(attention_case *c, weft_report *report)
 
 weft_status weft_verify_attention(weft_world *world, const weft_run *run, const char *path, weft_report *report)
 {
-    attention_case c = {.run = run, .ctx = weft_world_ctx(world), .C = weft_prec_compute(run->prec), .R = weft_prec_real(run->prec)};
+    attention_case c = {.run = run,
+                        .ctx = weft_world_ctx(world),
+                        .C = weft_prec_compute(run->prec),
+                        .R = weft_prec_real(run->prec)};
     weft_st *file = NULL;
     weft_mesh mesh = {0};
     weft_status st;

@@ -8,14 +8,16 @@
 
 /* ---- reading the case ----------------------------------------------------------------------------- */
 
-static weft_status read_ids(const weft_st *f, const char *name, weft_arena *arena, int64_t V, bool targets, int64_t shape[2], int32_t **out)
+static weft_status read_ids(const weft_st *f, const char *name, weft_arena *arena, int64_t V, bool targets,
+                            int64_t shape[2], int32_t **out)
 {
     const weft_view *v = NULL;
     char text[96];
     WEFT_TRY(weft_st_require(f, name, &v));
     if (v->nd != 2 || (v->dtype != WEFT_I64 && v->dtype != WEFT_I32))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %s %s; an I64 or I32 tensor [batch, tokens] is needed", weft_st_path(f), name,
-                         weft_dtype_safetensors(v->dtype), weft_shape_text(v->shape, v->nd, text, sizeof text));
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %s %s; an I64 or I32 tensor [batch, tokens] is needed",
+                         weft_st_path(f), name, weft_dtype_safetensors(v->dtype),
+                         weft_shape_text(v->shape, v->nd, text, sizeof text));
     if (shape[0] >= 0 && (shape[0] != v->shape[0] || shape[1] != v->shape[1]))
         return weft_fail(WEFT_ERR_REFUSED, "%s: %s has another shape than tokens", weft_st_path(f), name);
     shape[0] = v->shape[0];
@@ -26,8 +28,9 @@ static weft_status read_ids(const weft_st *f, const char *name, weft_arena *aren
     for (int64_t i = 0; i < n; i++) {
         int64_t id = v->dtype == WEFT_I64 ? ((const int64_t *)v->data)[i] : ((const int32_t *)v->data)[i];
         if ((id < 0 || id >= V) && !(targets && id == -100))
-            return weft_fail(WEFT_ERR_REFUSED, "%s: %s[%lld, %lld] is %lld; ids are 0 to %lld%s", weft_st_path(f), name, (long long)(i / shape[1]),
-                             (long long)(i % shape[1]), (long long)id, (long long)V - 1, targets ? ", and -100 where there is no label" : "");
+            return weft_fail(WEFT_ERR_REFUSED, "%s: %s[%lld, %lld] is %lld; ids are 0 to %lld%s", weft_st_path(f), name,
+                             (long long)(i / shape[1]), (long long)(i % shape[1]), (long long)id, (long long)V - 1,
+                             targets ? ", and -100 where there is no label" : "");
         (*out)[i] = (int32_t)id;
     }
     return WEFT_OK;
@@ -43,14 +46,15 @@ weft_status weft_case_read(weft_case *c, const weft_st *f, int64_t V, weft_arena
     c->T = shape[1];
     WEFT_TRY(weft_read_cu_seqlens(f, arena, c->B, c->T, &c->docs));
     for (int64_t i = 0; i < c->B * c->T; i++) c->valid += c->target[i] >= 0;
-    if (!c->valid) return weft_fail(WEFT_ERR_REFUSED, "%s: no target is valid, so there is no loss to compare", weft_st_path(f));
+    if (!c->valid)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: no target is valid, so there is no loss to compare", weft_st_path(f));
     return WEFT_OK;
 }
 
 /* ---- one rank's side of it ------------------------------------------------------------------------ */
 
-weft_status weft_checker_open(weft_checker *k, weft_world *world, const weft_run *run, const char *dir, const weft_model_config *config,
-                              const weft_case *c)
+weft_status weft_checker_open(weft_checker *k, weft_world *world, const weft_run *run, const char *dir,
+                              const weft_model_config *config, const weft_case *c)
 {
     *k = (weft_checker){.c = c, .run = run};
     int64_t B = weft_ceil_div(c->B, run->mesh.dp);
@@ -82,10 +86,15 @@ weft_status weft_checker_run(weft_checker *k)
     memset(k->token_nll, 0, (size_t)(c->B * c->T) * size);
     k->loss = 0;
     if (last > first) {
-        weft_docs docs = {.B = last - first, .T = c->T, .cu = c->docs.cu + c->docs.first[first], .first = c->docs.first}; /* rows alike */
-        WEFT_TRY(weft_engine_run(&k->e, c->token + first * c->T, c->target + first * c->T, &docs, true, 1.0 / (double)c->valid, &k->loss, k->mine));
+        weft_docs docs = {.B = last - first,
+                          .T = c->T,
+                          .cu = c->docs.cu + c->docs.first[first],
+                          .first = c->docs.first}; /* rows alike */
+        WEFT_TRY(weft_engine_run(&k->e, c->token + first * c->T, c->target + first * c->T, &docs, true,
+                                 1.0 / (double)c->valid, &k->loss, k->mine));
         for (int64_t i = 0; i < k->e.shard.rows[k->e.mesh.at.cp]; i++)
-            memcpy((char *)k->token_nll + (size_t)(first * c->T + k->e.index[i]) * size, (char *)k->mine + (size_t)i * size, size);
+            memcpy((char *)k->token_nll + (size_t)(first * c->T + k->e.index[i]) * size,
+                   (char *)k->mine + (size_t)i * size, size);
     }
     WEFT_TRY(weft_all_reduce(k->e.mesh.dp_cp, &k->loss, 1, WEFT_F64, WEFT_SUM));
     k->loss /= (double)c->valid;
@@ -94,7 +103,8 @@ weft_status weft_checker_run(weft_checker *k)
 
 static weft_status reduce_gradients(weft_checker *k, const weft_optim_options *oo, weft_optim **optim)
 {
-    WEFT_TRY(weft_optim_create(optim, k->e.ctx, &k->e.kern, k->run->prec, k->spec, k->n, weft_model_weight_count(k->e.model), oo));
+    WEFT_TRY(weft_optim_create(optim, k->e.ctx, &k->e.kern, k->run->prec, k->spec, k->n,
+                               weft_model_weight_count(k->e.model), oo));
     return weft_optim_reduce(*optim, k->e.mesh.dp_cp, weft_model_gradients(k->e.model));
 }
 
@@ -102,7 +112,9 @@ static weft_status reduce_gradients(weft_checker *k, const weft_optim_options *o
 
 /* Against outside numbers fp32 may differ by summation order and by what
  * float32 costs; 16-bit operands by their rounding (2^-9) amplified through a few layers. */
-typedef struct limits { double nll, grad, loss, norm; } limits;
+typedef struct limits {
+    double nll, grad, loss, norm;
+} limits;
 static limits limits_of(const weft_run *run, bool own)
 {
     if (run->prec == WEFT_PREC_F64 && own) return (limits){1e-12, 1e-12, 1e-12, 1e-12};
@@ -111,15 +123,18 @@ static limits limits_of(const weft_run *run, bool own)
     return (limits){1e-5, 2e-5, 1e-4, 1e-3};
 }
 
-static weft_status compare_gradient(weft_checker *k, const char *name, const weft_view *want, double limit, weft_report *report)
+static weft_status compare_gradient(weft_checker *k, const char *name, const weft_view *want, double limit,
+                                    weft_report *report)
 {
     const weft_spec *s = weft_spec_find(k->spec, k->n, name);
     weft_dtype R = weft_prec_real(k->run->prec);
     char text[96], row[256] = "grad.";
-    if (!s) return weft_fail(WEFT_ERR_REFUSED, "%s: grad.%s: the model has no tensor of this name", weft_st_path(k->c->file), name);
+    if (!s)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: grad.%s: the model has no tensor of this name",
+                         weft_st_path(k->c->file), name);
     if (want->dtype > WEFT_F16 || want->nd != s->nd || memcmp(want->shape, s->shape, (size_t)s->nd * sizeof *s->shape))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: grad.%s has another type or shape than the model's %s", weft_st_path(k->c->file), name,
-                         weft_shape_text(s->shape, s->nd, text, sizeof text));
+        return weft_fail(WEFT_ERR_REFUSED, "%s: grad.%s has another type or shape than the model's %s",
+                         weft_st_path(k->c->file), name, weft_shape_text(s->shape, s->nd, text, sizeof text));
     const char *mine = (const char *)weft_model_gradients(k->e.model) + (size_t)s->offset * weft_dtype_size(R);
     strncat(row, name, sizeof row - 6);
     return weft_report_add(report, row, weft_rel_l2(mine, R, want->data, want->dtype, s->count, 1e-12), limit);
@@ -134,8 +149,12 @@ static weft_status compare_with_file(weft_checker *k, weft_report *report, int *
         const weft_st_entry *e = weft_st_at(f, i);
         if (!strcmp(e->name, "token_nll")) {
             if (weft_view_count(&e->view) != k->c->B * k->c->T || e->view.dtype > WEFT_F16)
-                return weft_fail(WEFT_ERR_REFUSED, "%s: token_nll has another type or shape than tokens", weft_st_path(f));
-            WEFT_TRY(weft_report_add(report, "token_nll", weft_rel_l2(k->token_nll, R, e->view.data, e->view.dtype, k->c->B * k->c->T, 1e-12), lim.nll));
+                return weft_fail(WEFT_ERR_REFUSED, "%s: token_nll has another type or shape than tokens",
+                                 weft_st_path(f));
+            WEFT_TRY(
+                weft_report_add(report, "token_nll",
+                                weft_rel_l2(k->token_nll, R, e->view.data, e->view.dtype, k->c->B * k->c->T, 1e-12),
+                                lim.nll));
             ++*expected;
         } else if (!strncmp(e->name, "grad.", 5)) {
             WEFT_TRY(compare_gradient(k, e->name + 5, &e->view, lim.grad, report));
@@ -158,7 +177,11 @@ static weft_status write_out(weft_checker *k, const char *path)
         WEFT_TRY(WEFT_NEW(k->e.arena, (int64_t)bytes, "output", &name));
         memcpy(name, "grad.", 5);
         memcpy(name + 5, s->name, bytes - 5);
-        entries[i + 1] = (weft_st_entry){name, {.data = (char *)weft_model_gradients(k->e.model) + (size_t)s->offset * weft_dtype_size(R), .dtype = R, .nd = s->nd}};
+        entries[i + 1] =
+            (weft_st_entry){name,
+                            {.data = (char *)weft_model_gradients(k->e.model) + (size_t)s->offset * weft_dtype_size(R),
+                             .dtype = R,
+                             .nd = s->nd}};
         memcpy(entries[i + 1].view.shape, s->shape, sizeof s->shape);
     }
     return weft_st_write(path, entries, k->n + 1, NULL);
@@ -178,7 +201,8 @@ static weft_status run_trajectory(weft_checker *k, const weft_trajectory *t, wef
         WEFT_TRY(weft_report_add(report, name, fabs(k->loss - t->loss[s]), lim.loss));
         snprintf(name, sizeof name, "step %lld grad_norm", (long long)s);
         WEFT_TRY(weft_report_add(report, name, fabs(norm - t->norm[s]) / t->norm[s], lim.norm));
-        WEFT_TRY(weft_optim_update(optim, weft_model_weights(k->e.model), weft_model_gradients(k->e.model), norm, t->options.lr, s + 1));
+        WEFT_TRY(weft_optim_update(optim, weft_model_weights(k->e.model), weft_model_gradients(k->e.model), norm,
+                                   t->options.lr, s + 1));
         weft_model_weights_changed(k->e.model);
     }
     return WEFT_OK;
@@ -203,7 +227,8 @@ static weft_status compare_with_one_rank(weft_checker *k, const char *dir, weft_
     WEFT_TRY(weft_world_self(&self, &ctx));
     WEFT_TRY_OR(st, weft_checker_open(&one, self, &run, dir, &k->e.config, k->c), out);
     WEFT_TRY_OR(st, weft_checker_run(&one), out);
-    st = weft_report_add(report, "token_nll against one rank", weft_rel_l2(k->token_nll, R, one.token_nll, R, k->c->B * k->c->T, 1e-12), lim.nll);
+    st = weft_report_add(report, "token_nll against one rank",
+                         weft_rel_l2(k->token_nll, R, one.token_nll, R, k->c->B * k->c->T, 1e-12), lim.nll);
     for (int i = 0; i < k->n && st >= 0; i++) {
         const weft_spec *s = &k->spec[i];
         size_t at = (size_t)s->offset * weft_dtype_size(R);
@@ -248,7 +273,8 @@ out:
     return st;
 }
 
-weft_status weft_verify_model(weft_world *world, const weft_run *run, const char *dir, const char *path, weft_report *report)
+weft_status weft_verify_model(weft_world *world, const weft_run *run, const char *dir, const char *path,
+                              weft_report *report)
 {
     weft_ctx *ctx = weft_world_ctx(world);
     weft_arena *arena = NULL;

@@ -7,7 +7,13 @@
 #include <unistd.h>
 
 enum { FINDINGS = 8 };
-typedef struct job { const weft_run *run; const char *path; int failed, n; double error[FINDINGS], limit[FINDINGS]; char worst[600]; } job;
+typedef struct job {
+    const weft_run *run;
+    const char *path;
+    int failed, n;
+    double error[FINDINGS], limit[FINDINGS];
+    char worst[600];
+} job;
 
 static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
 {
@@ -18,27 +24,34 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
     if (st >= 0 && ctx->rank == 0) {
         j->failed = report.failed;
         j->n = report.n;
-        for (int i = 0; i < report.n && i < FINDINGS; i++) j->error[i] = report.row[i].error, j->limit[i] = report.row[i].limit;
+        for (int i = 0; i < report.n && i < FINDINGS; i++)
+            j->error[i] = report.row[i].error, j->limit[i] = report.row[i].limit;
         for (int i = 0; i < report.n; i++)
             if (!(report.row[i].error <= report.row[i].limit))
-                snprintf(j->worst, sizeof j->worst, "%s %.2e > %.2e", report.row[i].name, report.row[i].error, report.row[i].limit);
+                snprintf(j->worst, sizeof j->worst, "%s %.2e > %.2e", report.row[i].name, report.row[i].error,
+                         report.row[i].limit);
     }
     weft_text_free(&report.note);
     weft_arena_destroy(report.arena);
     return st;
 }
 
-static job run_case(const char *path, const char *strategy, const char *layout, int P, const char *precision, const char *isa, const char *out)
+static job run_case(const char *path, const char *strategy, const char *layout, int P, const char *precision,
+                    const char *isa, const char *out)
 {
     char ranks[16];
     test_run r;
     snprintf(ranks, sizeof ranks, "%d", P);
-    const char *words[] = {"--cp", ranks, "--cp-strategy", strategy, "--cp-layout", layout, "--precision", precision, "--isa", isa, out ? "--out" : NULL, out, NULL};
+    const char *words[] = {"--cp",        ranks,     "--cp-strategy", strategy, "--cp-layout",        layout,
+                           "--precision", precision, "--isa",         isa,      out ? "--out" : NULL, out,
+                           NULL};
     test_run_open(&r, WEFT_CMD_ATTENTION, words);
     job j = {.run = &r.run, .path = path};
     weft_status st = weft_run_threads(P, body, &j);
     if (st < 0) fail_msg("%s, %s %s P=%d %s %s: %s", path, strategy, layout, P, precision, isa, weft_last_error());
-    if (j.failed || j.n < 5) fail_msg("%s, %s %s P=%d %s %s: %d of %d fail, %s", path, strategy, layout, P, precision, isa, j.failed, j.n, j.worst);
+    if (j.failed || j.n < 5)
+        fail_msg("%s, %s %s P=%d %s %s: %d of %d fail, %s", path, strategy, layout, P, precision, isa, j.failed, j.n,
+                 j.worst);
     test_run_close(&r);
     return j;
 }
@@ -54,7 +67,8 @@ static void all_cases(const int *sizes, int n_sizes, const char *precision, cons
         run_case(path[i], "none", "contiguous", 1, precision, isa, NULL);
         for (int p = 0; p < n_sizes; p++)
             for (int s = 0; s < 2; s++)
-                for (int l = 0; l < 2; l++) run_case(path[i], strategies[s], layouts[l], sizes[p], precision, isa, NULL);
+                for (int l = 0; l < 2; l++)
+                    run_case(path[i], strategies[s], layouts[l], sizes[p], precision, isa, NULL);
     }
 }
 
@@ -84,10 +98,15 @@ static void sixteen_bits(const char *precision)
     for (int i = 0; i < n; i++) {
         job one = run_case(path[i], "none", "contiguous", 1, precision, "best", NULL);
         for (int k = 0; k < 6; k++) {
-            job many = run_case(path[i], strategies[k % 2], layouts[k / 2 % 2], k < 3 ? 2 : k < 5 ? 4 : 8, precision, "best", NULL);
+            job many = run_case(path[i], strategies[k % 2], layouts[k / 2 % 2],
+                                k < 3   ? 2
+                                : k < 5 ? 4
+                                        : 8,
+                                precision, "best", NULL);
             for (int t = 0; t < many.n; t++)
                 if (!(many.error[t] <= fmax(1.25 * one.error[t], many.limit[t] / 4)))
-                    fail_msg("%s, %s: finding %d: %.2e on ranks, %.2e on one", path[i], precision, t, many.error[t], one.error[t]);
+                    fail_msg("%s, %s: finding %d: %.2e on ranks, %.2e on one", path[i], precision, t, many.error[t],
+                             one.error[t]);
         }
     }
 }
@@ -140,7 +159,9 @@ static void fp64_equals_one_rank(void **state)
         for (int P = 2; P <= 5; P++) {
             run_case(path[i], strategies[P % 2], layouts[P / 2 % 2], P, "fp64", "ref", many);
             double d = largest_difference(many, one);
-            if (!(d <= 1e-12)) fail_msg("%s: %s %s P=%d differs from one rank by %.2e", path[i], strategies[P % 2], layouts[P / 2 % 2], P, d);
+            if (!(d <= 1e-12))
+                fail_msg("%s: %s %s P=%d differs from one rank by %.2e", path[i], strategies[P % 2], layouts[P / 2 % 2],
+                         P, d);
         }
     }
     unlink(one);
@@ -149,7 +170,8 @@ static void fp64_equals_one_rank(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32_every_size), cmocka_unit_test(fp32_every_isa), cmocka_unit_test(bf16), cmocka_unit_test(fp16),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32_every_size), cmocka_unit_test(fp32_every_isa),
+                                       cmocka_unit_test(bf16), cmocka_unit_test(fp16),
                                        cmocka_unit_test(fp64_equals_one_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

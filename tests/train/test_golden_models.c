@@ -4,7 +4,13 @@
 #include "harness/test.h"
 #include "harness/run.h"
 
-typedef struct job { const weft_run *run; const char *dir; char path[540]; int failed, n; char worst[600]; } job;
+typedef struct job {
+    const weft_run *run;
+    const char *dir;
+    char path[540];
+    int failed, n;
+    char worst[600];
+} job;
 
 static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
 {
@@ -17,7 +23,8 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
         j->n = report.n;
         for (int i = 0; i < report.n; i++)
             if (!(report.row[i].error <= report.row[i].limit))
-                snprintf(j->worst, sizeof j->worst, "%s %.2e > %.2e", report.row[i].name, report.row[i].error, report.row[i].limit);
+                snprintf(j->worst, sizeof j->worst, "%s %.2e > %.2e", report.row[i].name, report.row[i].error,
+                         report.row[i].limit);
     }
     weft_text_free(&report.note);
     weft_arena_destroy(report.arena);
@@ -30,13 +37,16 @@ static void run_model(const char *dir, const char *strategy, const char *layout,
     test_run r;
     snprintf(c, sizeof c, "%d", cp);
     snprintf(d, sizeof d, "%d", dp);
-    const char *words[] = {"--cp", c, "--dp", d, "--cp-strategy", strategy, "--cp-layout", layout, "--precision", precision, NULL};
+    const char *words[] = {"--cp",        c,         "--dp", d, "--cp-strategy", strategy, "--cp-layout", layout,
+                           "--precision", precision, NULL};
     test_run_open(&r, WEFT_CMD_VERIFY, words);
     job j = {.run = &r.run, .dir = dir};
     snprintf(j.path, sizeof j.path, "%.500s/case.safetensors", dir);
     weft_status st = weft_run_threads(cp * dp, body, &j);
     if (st < 0) fail_msg("%s, %s %s cp=%d dp=%d %s: %s", dir, strategy, layout, cp, dp, precision, weft_last_error());
-    if (j.failed || j.n < 1) fail_msg("%s, %s %s cp=%d dp=%d %s: %d of %d fail, %s", dir, strategy, layout, cp, dp, precision, j.failed, j.n, j.worst);
+    if (j.failed || j.n < 1)
+        fail_msg("%s, %s %s cp=%d dp=%d %s: %d of %d fail, %s", dir, strategy, layout, cp, dp, precision, j.failed, j.n,
+                 j.worst);
     test_run_close(&r);
 }
 

@@ -12,7 +12,7 @@ typedef struct result {
     int64_t n;
     double loss[STEPS], norm[STEPS];
     int64_t tokens;
-    double *weights;              /* [n] after the last step, rank 0 */
+    double *weights; /* [n] after the last step, rank 0 */
     uint64_t hash[RANKS_MAX][STEPS];
     int64_t allocations[RANKS_MAX][STEPS];
     bool skipped[STEPS];
@@ -39,7 +39,9 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
         st = weft_trainer_step(t, &record);
         r->hash[ctx->rank][s] = hash_of(weft_model_weights(e->model), (size_t)n * weft_dtype_size(R));
         r->allocations[ctx->rank][s] = ctx->mem.allocations;
-        if (ctx->rank == 0) r->loss[s] = record.loss, r->norm[s] = record.grad_norm, r->skipped[s] = record.skipped, r->tokens = record.tokens;
+        if (ctx->rank == 0)
+            r->loss[s] = record.loss, r->norm[s] = record.grad_norm, r->skipped[s] = record.skipped,
+            r->tokens = record.tokens;
     }
     if (ctx->rank == 0 && st >= 0) {
         r->n = n;
@@ -56,9 +58,32 @@ static char data_path[600];
 /* extra: more option words, NULL-terminated. */
 static result run(int ranks, const char *const *extra)
 {
-    static const char *const common[] = {"--data", data_path, "--hidden-size", "12", "--num-layers", "2", "--num-attention-heads", "3",
-                                         "--num-query-groups", "1", "--ffn-hidden-size", "20", "--seq-length", "33", "--steps", "3", "--lr", "1e-2",
-                                         "--warmup-steps", "0", "--global-batch-size", "4", "--valid-fraction", "0", "--precision", "fp64"};
+    static const char *const common[] = {"--data",
+                                         data_path,
+                                         "--hidden-size",
+                                         "12",
+                                         "--num-layers",
+                                         "2",
+                                         "--num-attention-heads",
+                                         "3",
+                                         "--num-query-groups",
+                                         "1",
+                                         "--ffn-hidden-size",
+                                         "20",
+                                         "--seq-length",
+                                         "33",
+                                         "--steps",
+                                         "3",
+                                         "--lr",
+                                         "1e-2",
+                                         "--warmup-steps",
+                                         "0",
+                                         "--global-batch-size",
+                                         "4",
+                                         "--valid-fraction",
+                                         "0",
+                                         "--precision",
+                                         "fp64"};
     const char *words[64];
     int n = 0;
     for (size_t i = 0; i < sizeof common / sizeof *common; i++) words[n++] = common[i];
@@ -77,7 +102,8 @@ static result run(int ranks, const char *const *extra)
 static void check_same(const result *a, const result *b, double limit, const char *what)
 {
     for (int s = 0; s < STEPS; s++) {
-        if (!(fabs(a->loss[s] - b->loss[s]) <= limit * 10)) fail_msg("%s: loss %d differs by %.2e", what, s, fabs(a->loss[s] - b->loss[s]));
+        if (!(fabs(a->loss[s] - b->loss[s]) <= limit * 10))
+            fail_msg("%s: loss %d differs by %.2e", what, s, fabs(a->loss[s] - b->loss[s]));
         if (!(fabs(a->norm[s] - b->norm[s]) <= limit * 10 * b->norm[s])) fail_msg("%s: norm %d differs", what, s);
     }
     assert_int_equal(a->n, b->n);
@@ -93,7 +119,10 @@ static void every_layout_gives_the_same_step(void **state)
 {
     (void)state;
     result one = run(1, W("--cp", "1"));
-    static const struct { int ranks; const char *words[9]; } other[] = {
+    static const struct {
+        int ranks;
+        const char *words[9];
+    } other[] = {
         {4, {"--dp", "4"}},
         {4, {"--dp", "2", "--cp", "2"}},
         {4, {"--cp", "4", "--cp-strategy", "pcp"}},
