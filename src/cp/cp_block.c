@@ -137,6 +137,14 @@ void weft__cp_backward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const 
     store_rows(plan, io->dv, io->dv_ld, dv, rows, v_width(plan));
 }
 
+bool weft__cp_ranks_fit(const weft_cp_problem *problem, int P, weft_text *why)
+{
+    (void)problem;
+    if (P <= WEFT__CP_MAX_RANKS) return true;
+    weft_text_add(why, "%d ranks; at most %d", P, WEFT__CP_MAX_RANKS);
+    return false;
+}
+
 void weft__cp_describe_exchange(const weft_cp_plan *plan, weft_text *out)
 {
     weft_text_add(out, "(%s P=%d %s%s (kernel %s))", plan->strategy->name, plan->P, weft_layout_name(plan->problem.layout),

@@ -137,6 +137,8 @@ void weft__cp_add(const weft_cp_plan *plan, const weft__cp_slot *slot, int owner
 void weft__cp_backward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
 
 /* "(ring P=4 zigzag (kernel avx512 64x128))" */
+/* `applicable` of strategies that take any number of ranks that their tags can name. */
+bool weft__cp_ranks_fit(const weft_cp_problem *problem, int P, weft_text *why);
 void weft__cp_describe_exchange(const weft_cp_plan *plan, weft_text *out);
 
 #endif

@@ -20,14 +20,6 @@ typedef struct pcp {
     void *total;            /* sum of the parts from others */
 } pcp;
 
-static bool applicable(const weft_cp_problem *problem, int P, weft_text *why)
-{
-    (void)problem;
-    if (P <= WEFT__CP_MAX_RANKS) return true;
-    weft_text_add(why, "%d ranks; at most %d", P, WEFT__CP_MAX_RANKS);
-    return false;
-}
-
 /* One latency, for messages that do not wait for each other; all blocks but one lie in memory until it is
  * their turn. */
 static double cost(const weft_cp_problem *problem, int P)
@@ -191,4 +183,4 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
 }
 
 const weft_cp_strategy weft__cp_pcp = {"pcp", "all K,V blocks are gathered, the own one computed meanwhile",
-                                       applicable, cost, plan_pcp, bind, forward, backward, weft__cp_describe_exchange};
+                                       weft__cp_ranks_fit, cost, plan_pcp, bind, forward, backward, weft__cp_describe_exchange};

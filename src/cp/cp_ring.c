@@ -19,14 +19,6 @@ typedef struct ring {
     weft_req kv_req[2], sum_req[2]; /* receive, send */
 } ring;
 
-static bool applicable(const weft_cp_problem *problem, int P, weft_text *why)
-{
-    (void)problem;
-    if (P <= WEFT__CP_MAX_RANKS) return true;
-    weft_text_add(why, "%d ranks; at most %d", P, WEFT__CP_MAX_RANKS);
-    return false;
-}
-
 static double cost(const weft_cp_problem *problem, int P)
 {
     double block = weft__cp_block_bytes(problem, P);
@@ -149,5 +141,5 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
     return WEFT_OK;
 }
 
-const weft_cp_strategy weft__cp_ring = {"ring", "K,V blocks travel round the ring, two in memory", applicable, cost,
+const weft_cp_strategy weft__cp_ring = {"ring", "K,V blocks travel round the ring, two in memory", weft__cp_ranks_fit, cost,
                                         plan_ring, bind, forward, backward, weft__cp_describe_exchange};

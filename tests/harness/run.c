@@ -19,6 +19,49 @@ void test_run_open(test_run *r, uint32_t command, const char *const *words)
 
 void test_run_close(test_run *r) { weft_arena_destroy(r->arena); }
 
+typedef struct verification {
+    const weft_run *run;
+    const char *dir, *path;
+    test_verdict verdict;
+} verification;
+
+static void take_findings(test_verdict *v, const weft_report *report)
+{
+    v->n = report->n;
+    v->failed = report->failed;
+    for (int i = 0; i < report->n; i++) {
+        const weft_finding *f = &report->row[i];
+        if (i < TEST_FINDINGS) v->error[i] = f->error, v->limit[i] = f->limit;
+        if (!(f->error <= f->limit)) snprintf(v->worst, sizeof v->worst, "%s %.2e > %.2e", f->name, f->error, f->limit);
+    }
+}
+
+static weft_status verify_body(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    verification *v = ud;
+    weft_report report = {0};
+    WEFT_TRY(weft_arena_create(&report.arena, &ctx->mem, "report", NULL));
+    weft_status st = v->dir ? weft_verify_model(world, v->run, v->dir, v->path, &report)
+                            : weft_verify_attention(world, v->run, v->path, &report);
+    if (st >= 0 && ctx->rank == 0) take_findings(&v->verdict, &report);
+    weft_text_free(&report.note);
+    weft_arena_destroy(report.arena);
+    return st;
+}
+
+test_verdict test_verify(const test_run *r, int ranks, const char *dir, const char *path, int at_least)
+{
+    verification v = {.run = &r->run, .dir = dir, .path = path};
+    const weft_run_options *o = &r->options;
+    char what[900];
+    snprintf(what, sizeof what, "%.600s, %s %s cp=%d dp=%d %s %s", path, o->cp_strategy, o->cp_layout, r->run.mesh.cp,
+             r->run.mesh.dp, o->precision, o->isa);
+    if (weft_run_threads(ranks, verify_body, &v) < 0) fail_msg("%s: %s", what, weft_last_error());
+    if (v.verdict.failed || v.verdict.n < at_least)
+        fail_msg("%s: %d of %d fail, %s", what, v.verdict.failed, v.verdict.n, v.verdict.worst);
+    return v.verdict;
+}
+
 static int by_name(const void *a, const void *b) { return strcmp(a, b); }
 
 int test_golden_files(const char *folder, const char *suffix, char path[TEST_FILES_MAX][512])

@@ -16,6 +16,16 @@ typedef struct test_run {
 void test_run_open(test_run *r, uint32_t command, const char *const *words);
 void test_run_close(test_run *r);
 
+/* A verification on thread ranks: of an attention case (dir NULL) or of a model's case, and what rank 0 found. */
+enum { TEST_FINDINGS = 8 };
+typedef struct test_verdict {
+    int n, failed;
+    double error[TEST_FINDINGS], limit[TEST_FINDINGS]; /* of the first findings */
+    char worst[600];                                   /* a finding above its limit, in words */
+} test_verdict;
+/* Fails the test when the run fails, when fewer than `at_least` comparisons were made, or when one does not hold. */
+test_verdict test_verify(const test_run *r, int ranks, const char *dir, const char *path, int at_least);
+
 /* Paths of the golden files whose name ends with `suffix`, below $WEFT_GOLDEN/`folder`, sorted. */
 enum { TEST_FILES_MAX = 64 };
 int test_golden_files(const char *folder, const char *suffix, char path[TEST_FILES_MAX][512]);

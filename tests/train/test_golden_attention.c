@@ -6,38 +6,8 @@
 
 #include <unistd.h>
 
-enum { FINDINGS = 8 };
-typedef struct job {
-    const weft_run *run;
-    const char *path;
-    int failed, n;
-    double error[FINDINGS], limit[FINDINGS];
-    char worst[600];
-} job;
-
-static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
-{
-    job *j = ud;
-    weft_report report = {0};
-    WEFT_TRY(weft_arena_create(&report.arena, &ctx->mem, "report", NULL));
-    weft_status st = weft_verify_attention(world, j->run, j->path, &report);
-    if (st >= 0 && ctx->rank == 0) {
-        j->failed = report.failed;
-        j->n = report.n;
-        for (int i = 0; i < report.n && i < FINDINGS; i++)
-            j->error[i] = report.row[i].error, j->limit[i] = report.row[i].limit;
-        for (int i = 0; i < report.n; i++)
-            if (!(report.row[i].error <= report.row[i].limit))
-                snprintf(j->worst, sizeof j->worst, "%s %.2e > %.2e", report.row[i].name, report.row[i].error,
-                         report.row[i].limit);
-    }
-    weft_text_free(&report.note);
-    weft_arena_destroy(report.arena);
-    return st;
-}
-
-static job run_case(const char *path, const char *strategy, const char *layout, int P, const char *precision,
-                    const char *isa, const char *out)
+static test_verdict run_case(const char *path, const char *strategy, const char *layout, int P, const char *precision,
+                             const char *isa, const char *out)
 {
     char ranks[16];
     test_run r;
@@ -46,14 +16,9 @@ static job run_case(const char *path, const char *strategy, const char *layout, 
                            "--precision", precision, "--isa",         isa,      out ? "--out" : NULL, out,
                            NULL};
     test_run_open(&r, WEFT_CMD_ATTENTION, words);
-    job j = {.run = &r.run, .path = path};
-    weft_status st = weft_run_threads(P, body, &j);
-    if (st < 0) fail_msg("%s, %s %s P=%d %s %s: %s", path, strategy, layout, P, precision, isa, weft_last_error());
-    if (j.failed || j.n < 5)
-        fail_msg("%s, %s %s P=%d %s %s: %d of %d fail, %s", path, strategy, layout, P, precision, isa, j.failed, j.n,
-                 j.worst);
+    test_verdict v = test_verify(&r, P, NULL, path, 5);
     test_run_close(&r);
-    return j;
+    return v;
 }
 
 static const char *const strategies[] = {"pcp", "ring"}, *const layouts[] = {"contiguous", "zigzag"};
@@ -96,13 +61,13 @@ static void sixteen_bits(const char *precision)
     char path[TEST_FILES_MAX][512];
     int n = test_golden_files("attention", ".safetensors", path);
     for (int i = 0; i < n; i++) {
-        job one = run_case(path[i], "none", "contiguous", 1, precision, "best", NULL);
+        test_verdict one = run_case(path[i], "none", "contiguous", 1, precision, "best", NULL);
         for (int k = 0; k < 6; k++) {
-            job many = run_case(path[i], strategies[k % 2], layouts[k / 2 % 2],
-                                k < 3   ? 2
-                                : k < 5 ? 4
-                                        : 8,
-                                precision, "best", NULL);
+            test_verdict many = run_case(path[i], strategies[k % 2], layouts[k / 2 % 2],
+                                         k < 3   ? 2
+                                         : k < 5 ? 4
+                                                 : 8,
+                                         precision, "best", NULL);
             for (int t = 0; t < many.n; t++)
                 if (!(many.error[t] <= fmax(1.25 * one.error[t], many.limit[t] / 4)))
                     fail_msg("%s, %s: finding %d: %.2e on ranks, %.2e on one", path[i], precision, t, many.error[t],
