@@ -35,8 +35,7 @@ static weft_status alloc_parameters(weft_model *m)
     WEFT_TRY(weft_arena_zalloc(m->arena, m->par.count, m->rs, "weights", (void **)&m->weights));
     if (m->train) WEFT_TRY(weft_arena_zalloc(m->arena, m->par.count, m->rs, "gradients", (void **)&m->grads));
     if (m->rt == m->ct) return WEFT_OK;
-    /* Embeddings are looked up in R; only a tied one is an operand too. */
-    m->copies_from = m->config.tied ? 0 : m->par.embedding_count;
+    m->copies_from = weft__operands_from(&m->config, &m->par);
     return weft_arena_zalloc(m->arena, m->par.count - m->copies_from, m->cs, "weights for products",
                              (void **)&m->copies);
 }

@@ -44,6 +44,8 @@ void weft_rope_table(const weft_model_config *config, weft_prec prec, const int6
                      void *sin);
 /* Parameters; -1 when they do not fit 63 bits. */
 int64_t weft_model_params(const weft_model_config *config);
+/* Parameters that have a copy in C when C is not R: the operands of products, in one stretch of the array. */
+int64_t weft_model_operand_params(const weft_model_config *config);
 /* Visible (query, key) pairs of a whole micro-batch, all ranks: the mean over layers, since layers may
  * have different windows. What weft_model_step_flops takes as `area`. */
 double weft_model_area(const weft_model_config *config, const weft_shard *shard);
@@ -86,13 +88,20 @@ typedef struct weft_micro {
     const int32_t *token, *target; /* target < 0: no label */
 } weft_micro;
 
-/* nll_sum: sum over this rank's valid tokens (double); token_nll[rows] (R) or NULL.
- * backward: gradients += d(sum of nll)/d(weights) * grad_scale, grad_scale = 1 / (valid tokens of the
- * whole step). `ready` is called when a range of the gradient array is final for this micro-batch (or NULL):
- * ranges come from the end of the array to its beginning, each once.
+/* Forward pass, head and loss. nll_sum: sum over this rank's valid tokens (double); token_nll[rows] (R) or NULL.
+ * for_backward: the backward pass of this micro-batch follows. Head and loss go by chunks, so that the logits of
+ * all tokens never exist at once; their gradients are taken in the same pass, which is why grad_scale is needed
+ * here: 1 / (valid tokens of the whole step).
  * Token ids, targets and rows are checked on this rank only; positions past a table of learned positions
  * are refused on all ranks. COLLECTIVE over cp. */
+weft_status weft_model_forward(weft_model *model, const weft_micro *micro, bool for_backward, double grad_scale,
+                               double *nll_sum, void *token_nll);
+/* gradients += d(sum of nll)/d(weights) * grad_scale, of the micro-batch whose forward pass ran last. `ready` is
+ * called when a range of the gradient array is final for this micro-batch (or NULL): ranges come from the end of
+ * the array to its beginning, each once. COLLECTIVE over cp. */
 typedef void (*weft_grad_ready)(void *ud, int64_t offset, int64_t count);
+weft_status weft_model_backward(weft_model *model, const weft_micro *micro, weft_grad_ready ready, void *ready_ud);
+/* Both, one after the other. */
 weft_status weft_model_run(weft_model *model, const weft_micro *micro, bool backward, double grad_scale,
                            double *nll_sum, void *token_nll, weft_grad_ready ready, void *ready_ud);
 

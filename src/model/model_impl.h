@@ -131,6 +131,7 @@ struct weft_model {
     char *weights, *grads;   /* (R) */
     char *copies;            /* (C) of the parameters from copies_from on; NULL when R and C are one type */
     int64_t copies_from;
+    bool pending;            /* a forward pass waits for its backward pass */
 
     int64_t rows_max, chunk; /* rows of this rank at most; rows of logits alive at once */
     weft__acts *acts;        /* [L]; without train all rows share their buffers */
@@ -151,6 +152,8 @@ struct weft_model {
 static inline void *weft__at(void *base, int64_t i, size_t size) { return (char *)base + i * (int64_t)size; }
 static inline void *weft__weight(const weft_model *m, int64_t offset) { return weft__at(m->weights, offset, m->rs); }
 static inline void *weft__grad(const weft_model *m, int64_t offset) { return weft__at(m->grads, offset, m->rs); }
+/* The first parameter that is an operand of products. */
+int64_t weft__operands_from(const weft_model_config *config, const weft__params *par);
 /* The operand of products. */
 static inline const void *weft__operand(const weft_model *m, int64_t offset)
 {

@@ -148,6 +148,19 @@ int64_t weft_model_params(const weft_model_config *config)
     return weft__params_walk(config, NULL, NULL, NULL, &par) == WEFT_OK ? par.count : -1;
 }
 
+/* Embeddings are looked up in R; only a tied one is an operand too. */
+int64_t weft__operands_from(const weft_model_config *config, const weft__params *par)
+{
+    return config->tied ? 0 : par->embedding_count;
+}
+
+int64_t weft_model_operand_params(const weft_model_config *config)
+{
+    weft__params par;
+    if (weft__params_walk(config, NULL, NULL, NULL, &par) != WEFT_OK) return -1;
+    return par.count - weft__operands_from(config, &par);
+}
+
 /* ---- initial values ------------------------------------------------------------------------------- */
 
 /* Element i of tensor t is a function of (seed, t, i) alone, so any rank can make any part. Four elements

@@ -33,13 +33,18 @@ static void rotation_tables(weft_model *m, int64_t rows)
     m->table_rows = rows;
 }
 
+static weft__pass pass_of(weft_model *m, const weft_micro *u)
+{
+    return (weft__pass){
+        .m = m, .rows = u->shard->rows[weft_comm_rank(m->cp)], .slot = u->slot, .token = u->token, .pos = m->pos,
+        .cos = m->cos, .sin = m->sin, .scratch = &m->scratch, .attend = weft__attend_ranks,
+    };
+}
+
 static weft_status prepare(weft_model *m, const weft_micro *u, weft__pass *p)
 {
     int rank = weft_comm_rank(m->cp);
-    *p = (weft__pass){
-        .m = m, .rows = u->shard->rows[rank], .slot = u->slot, .token = u->token, .pos = m->pos, .cos = m->cos,
-        .sin = m->sin, .scratch = &m->scratch, .attend = weft__attend_ranks,
-    };
+    *p = pass_of(m, u);
     WEFT_TRY(weft__positions_check(m, u->shard));
     WEFT_TRY(weft__tokens_check(m, u->token, p->rows));
     weft_shard_tokens(u->shard, rank, m->index, m->pos);
@@ -96,17 +101,35 @@ static weft_status backward_layers(weft__pass *p, const ready_hook *ready)
     return WEFT_OK;
 }
 
-weft_status weft_model_run(weft_model *m, const weft_micro *micro, bool backward, double grad_scale, double *nll_sum,
-                           void *token_nll, weft_grad_ready ready, void *ready_ud)
+weft_status weft_model_forward(weft_model *m, const weft_micro *micro, bool for_backward, double grad_scale,
+                               double *nll_sum, void *token_nll)
 {
     weft__pass p;
-    ready_hook hook = {ready, ready_ud};
-    WEFT_TRY(check_micro(m, micro, backward));
+    m->pending = false;
+    WEFT_TRY(check_micro(m, micro, for_backward));
     WEFT_TRY(prepare(m, micro, &p));
     WEFT_TRY(forward(&p));
     double begin = weft_now(&m->ctx->clock);
-    WEFT_TRY(weft__loss(&p, micro->target, backward, grad_scale, nll_sum));
+    WEFT_TRY(weft__loss(&p, micro->target, for_backward, grad_scale, nll_sum));
     trace(m, "head and loss", begin, m->config.L);
     if (token_nll) memcpy(token_nll, m->nll, (size_t)p.rows * m->rs);
-    return backward ? backward_layers(&p, &hook) : WEFT_OK;
+    m->pending = for_backward;
+    return WEFT_OK;
+}
+
+weft_status weft_model_backward(weft_model *m, const weft_micro *micro, weft_grad_ready ready, void *ready_ud)
+{
+    weft__pass p = pass_of(m, micro);
+    ready_hook hook = {ready, ready_ud};
+    if (!m->pending)
+        return weft_fail(WEFT_ERR_REFUSED, "model: backward without its forward; run weft_model_forward with for_backward first");
+    m->pending = false;
+    return backward_layers(&p, &hook);
+}
+
+weft_status weft_model_run(weft_model *m, const weft_micro *micro, bool backward, double grad_scale, double *nll_sum,
+                           void *token_nll, weft_grad_ready ready, void *ready_ud)
+{
+    WEFT_TRY(weft_model_forward(m, micro, backward, grad_scale, nll_sum, token_nll));
+    return backward ? weft_model_backward(m, micro, ready, ready_ud) : WEFT_OK;
 }

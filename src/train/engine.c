@@ -98,8 +98,13 @@ static double area_imbalance(const weft_engine *e)
     return sum > 0 ? worst * e->shard.P / sum : 1;
 }
 
-weft_status weft_engine_run(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
-                            bool backward, double grad_scale, double *nll_sum, void *token_nll)
+static weft_micro micro_of(const weft_engine *e)
+{
+    return (weft_micro){.slot = 0, .shard = &e->shard, .token = e->token, .target = e->target};
+}
+
+weft_status weft_engine_forward(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
+                                bool for_backward, double grad_scale, double *nll_sum, void *token_nll)
 {
     int me = e->mesh.at.cp;
     WEFT_TRY(weft_shard_make(&e->shard, e->run->layout, docs, 0));
@@ -109,6 +114,19 @@ weft_status weft_engine_run(weft_engine *e, const int32_t *token, const int32_t 
         e->target[i] = target[e->index[i]];
     }
     e->imbalance = e->shard.P > 1 ? area_imbalance(e) : 1;
-    weft_micro micro = {.slot = 0, .shard = &e->shard, .token = e->token, .target = e->target};
-    return weft_model_run(e->model, &micro, backward, grad_scale, nll_sum, token_nll, NULL, NULL);
+    weft_micro micro = micro_of(e);
+    return weft_model_forward(e->model, &micro, for_backward, grad_scale, nll_sum, token_nll);
+}
+
+weft_status weft_engine_backward(weft_engine *e)
+{
+    weft_micro micro = micro_of(e);
+    return weft_model_backward(e->model, &micro, NULL, NULL);
+}
+
+weft_status weft_engine_run(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
+                            bool backward, double grad_scale, double *nll_sum, void *token_nll)
+{
+    WEFT_TRY(weft_engine_forward(e, token, target, docs, backward, grad_scale, nll_sum, token_nll));
+    return backward ? weft_engine_backward(e) : WEFT_OK;
 }

@@ -48,14 +48,23 @@ static weft_status load_step(weft_trainer *t, int64_t *valid)
     return weft_all_reduce(t->engine.mesh.dp, valid, 1, WEFT_I64, WEFT_SUM);
 }
 
-static weft_status run_micro(weft_trainer *t, int64_t a, int64_t valid, double *nll)
+static weft_status forward_micro(weft_trainer *t, int64_t a, int64_t valid, double *nll)
 {
     int64_t B = t->run->o->micro_batch, T = t->run->o->seq_length;
     weft_docs docs = {.B = B, .T = T, .cu = t->cu + a * B * (t->max_docs + 1), .first = t->first + a * (B + 1)};
     double sum = 0;
-    WEFT_TRY(weft_engine_run(&t->engine, t->token + a * B * T, t->target + a * B * T, &docs, true, 1.0 / (double)valid,
-                             &sum, NULL));
+    WEFT_TRY(weft_engine_forward(&t->engine, t->token + a * B * T, t->target + a * B * T, &docs, true,
+                                 1.0 / (double)valid, &sum, NULL));
     *nll += sum;
+    return WEFT_OK;
+}
+
+static weft_status run_schedule(weft_trainer *t, int64_t valid, double *nll)
+{
+    for (int64_t i = 0; i < 2 * t->accumulation; i++) {
+        if (t->ops[i].kind == WEFT_OP_FORWARD) WEFT_TRY(forward_micro(t, t->ops[i].micro, valid, nll));
+        else WEFT_TRY(weft_engine_backward(&t->engine));
+    }
     return WEFT_OK;
 }
 
@@ -101,7 +110,7 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
     r->skipped = r->valid_tokens == 0;
     if (!r->skipped) {
         weft_model_zero_gradients(t->engine.model);
-        for (int64_t a = 0; a < t->accumulation; a++) WEFT_TRY(run_micro(t, a, r->valid_tokens, &nll));
+        WEFT_TRY(run_schedule(t, r->valid_tokens, &nll));
         WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
         r->loss = nll / (double)r->valid_tokens;
         if (!isfinite(r->loss))

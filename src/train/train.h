@@ -4,7 +4,7 @@
 #define WEFT_TRAIN_H
 
 #include "data/data.h"
-#include "metrics/metrics.h"
+#include "plan/plan.h"
 
 /* ---- options -------------------------------------------------------------------------------------- */
 
@@ -92,6 +92,11 @@ weft_status weft_engine_load(weft_engine *e, const char *dir);
 
 /* Cuts `B` whole sequences (token, target [B*T]; docs) over the cp ranks and runs this rank's part.
  * COLLECTIVE over cp. token_nll: [rows] (R) or NULL. */
+weft_status weft_engine_forward(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
+                                bool for_backward, double grad_scale, double *nll_sum, void *token_nll);
+/* The backward pass of the micro-batch whose forward pass ran last: adds to the gradients. COLLECTIVE over cp. */
+weft_status weft_engine_backward(weft_engine *e);
+/* Both. */
 weft_status weft_engine_run(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
                             bool backward, double grad_scale, double *nll_sum, void *token_nll);
 

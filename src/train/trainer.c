@@ -42,7 +42,8 @@ static weft_status alloc_sequences(weft_trainer *t)
     WEFT_TRY(WEFT_NEW(t->arena, n * T, "step targets", &t->target));
     WEFT_TRY(WEFT_NEW(t->arena, n * (t->max_docs + 1), "step documents", &t->cu));
     WEFT_TRY(WEFT_NEW(t->arena, t->accumulation * (B + 1), "step documents", &t->first));
-    return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(t->arena, 2 * t->accumulation, "schedule", &t->ops));
+    return weft_sched_1f1b(t->run->mesh.pp, 0, t->accumulation, t->ops);
 }
 
 static weft_status open_weights(weft_trainer *t)

@@ -22,6 +22,7 @@ struct weft_trainer {
     int32_t *token, *target;  /* [accumulation][B][T] */
     int64_t *cu;              /* [accumulation][...] document offsets, packed per micro-batch */
     int64_t *first;           /* [accumulation][B+1] */
+    weft_sched_op *ops;       /* [2 accumulation] passes of a step, in order */
 };
 
 /* Reads micro-batch `a` (sequences first_sequence ...) into its place. LOCAL */
