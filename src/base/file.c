@@ -57,18 +57,48 @@ static void writer_free(weft_writer *w)
     *w = (weft_writer){.fd = -1};
 }
 
+/* The rename would put a plain file in the place of a device or a pipe: /dev/null for the whole machine. */
+static weft_status check_target(const char *path)
+{
+    struct stat s;
+    if (path[0] == '\0') return weft_fail(WEFT_ERR_REFUSED, "a file to write has an empty name; give one");
+    if (stat(path, &s) != 0 || S_ISREG(s.st_mode)) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED, "cannot write %s: it is a %s; give the name of a plain file", path,
+                     S_ISDIR(s.st_mode) ? "directory" : "device or a pipe");
+}
+
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return !slash ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+}
+
+weft_status weft_writer_check(const char *path)
+{
+    WEFT_TRY(check_target(path));
+    char *folder = folder_of(path);
+    if (!folder) return weft_fail(WEFT_ERR_MEMORY, "out of memory for the folder of %s", path);
+    weft_status st = WEFT_OK;
+    if (access(folder, W_OK | X_OK) != 0)
+        st = weft_fail(WEFT_ERR_REFUSED, "cannot write %s: folder %s: %s", path, folder, strerror(errno));
+    free(folder);
+    return st;
+}
+
 weft_status weft_writer_open(weft_writer *w, const char *path)
 {
     *w = (weft_writer){.fd = -1};
-    size_t room = strlen(path) + 48;
-    w->path = strdup(path);
+    WEFT_TRY(check_target(path));
+    w->path = realpath(path, NULL); /* a link stays, and what it names is replaced */
+    if (!w->path) w->path = strdup(path);
+    size_t room = w->path ? strlen(w->path) + 48 : 0;
     w->temporary = malloc(room);
     if (!w->path || !w->temporary) {
         writer_free(w);
         return weft_fail(WEFT_ERR_MEMORY, "out of memory for the name of %s", path);
     }
     /* Process and thread in the name: ranks may be threads, and each may write its own files. */
-    snprintf(w->temporary, room, "%s.tmp-%ld-%ld", path, (long)getpid(), (long)syscall(SYS_gettid));
+    snprintf(w->temporary, room, "%s.tmp-%ld-%ld", w->path, (long)getpid(), (long)syscall(SYS_gettid));
     unlink(w->temporary); /* left by a killed process that had the same number */
     w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (w->fd < 0) {
@@ -96,8 +126,7 @@ weft_status weft_writer_put(weft_writer *w, const void *data, size_t bytes)
 
 static weft_status sync_folder_of(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *folder = !slash ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+    char *folder = folder_of(path);
     if (!folder) return weft_fail(WEFT_ERR_MEMORY, "out of memory for the folder of %s", path);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* Some file systems cannot sync a folder (EINVAL, EROFS); there the rename is all there is. */

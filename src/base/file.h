@@ -22,7 +22,11 @@ typedef struct weft_writer { /* a file that appears under its name only when it 
     char *path, *temporary;
 } weft_writer;
 
-/* After a successful open, exactly one of commit and abandon must follow. LOCAL */
+/* Refuses what cannot be written: an empty name, a folder that is missing or closed, a directory, a device, a
+ * pipe. For the time before hours of work. LOCAL */
+weft_status weft_writer_check(const char *path);
+/* Refuses a directory, a device and a pipe. After a successful open, exactly one of commit and abandon must
+ * follow. LOCAL */
 weft_status weft_writer_open(weft_writer *w, const char *path);
 weft_status weft_writer_put(weft_writer *w, const void *data, size_t bytes);
 /* Sync, rename, sync of the folder. A failure leaves the old file and no temporary one. */

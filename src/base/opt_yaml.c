@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
     FILE_LIMIT = 1 << 20, /* bytes; a config is a few thousand, anything larger is the wrong file */
@@ -57,6 +58,10 @@ static weft_status check_text(const char *path, const char *text)
 static weft_status read_file(const char *path, char **out, size_t *len)
 {
     weft_status st = WEFT_OK;
+    struct stat s;
+    /* A pipe could be read once only, and every rank reads the file; without a writer it would never end. */
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
+        return weft_fail(WEFT_ERR_REFUSED, "%s: is no plain file, and a configuration must be one", path);
     FILE *f = fopen(path, "rb");
     if (!f) return weft_fail(WEFT_ERR_REFUSED, "%s: cannot be opened: %s", path, strerror(errno));
     char *text = malloc(FILE_LIMIT + 1);

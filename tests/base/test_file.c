@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,9 +110,41 @@ static void test_writer_refusals(void **state)
     (void)state;
     weft_writer w;
     assert_int_equal(weft_writer_open(&w, test_dir_file(&dir, "no/folder")), WEFT_ERR_IO);
-    /* a folder under the name: found at the rename, and nothing is left behind */
-    assert_int_equal(save(dir.path, 'x'), WEFT_ERR_IO);
+    assert_refused(save(dir.path, 'x'), "is a directory");
+    assert_refused(save("", 'x'), "empty name");
+    assert_refused(weft_writer_check(dir.path), "is a directory");
+    assert_refused(weft_writer_check(test_dir_file(&dir, "no/folder")), "No such file");
+    assert_ok(weft_writer_check(test_dir_file(&dir, "new")));
     assert_int_equal(test_dir_count(&dir), 0);
+}
+
+/* A rename over a device or a pipe would remove it from the machine. */
+static void test_pipes_stay(void **state)
+{
+    (void)state;
+    const char *pipe = test_dir_file(&dir, "pipe");
+    struct stat s;
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_refused(save(pipe, 'x'), "a device or a pipe");
+    assert_refused(weft_writer_check(pipe), "a device or a pipe");
+    assert_int_equal(stat(pipe, &s), 0);
+    assert_true(S_ISFIFO(s.st_mode));
+    assert_int_equal(test_dir_count(&dir), 1);
+}
+
+static void test_links_stay(void **state)
+{
+    (void)state;
+    const char *link = test_dir_file(&dir, "link"), *file = test_dir_file(&dir, "file");
+    struct stat s;
+    test_write_raw(file, "abc", 3);
+    assert_int_equal(symlink(file, link), 0);
+    assert_ok(save(link, 'x'));
+    assert_int_equal(lstat(link, &s), 0);
+    assert_true(S_ISLNK(s.st_mode));
+    assert_int_equal(stat(file, &s), 0);
+    assert_true(s.st_size > 3);
+    assert_int_equal(test_dir_count(&dir), 2);
 }
 
 int main(void)
@@ -121,6 +154,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_disk_full_at_any_byte, setup, teardown),
         cmocka_unit_test_setup_teardown(test_map, setup, teardown),
         cmocka_unit_test_setup_teardown(test_writer_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pipes_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_links_stay, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
