@@ -28,6 +28,9 @@ int weft_local_ranks(const weft_local *local);
 int weft_local_threads(const weft_local *local); /* per rank, as the supervisor gave them; 0: started otherwise */
 weft_status weft_local_attach(weft_local **out, int fd);               /* in a child process             */
 void weft_local_destroy(weft_local *local);                            /* unmaps                         */
+/* Ends the job, also for a rank that has no world yet: the first call of all ranks writes the record that the
+ * supervisor prints, later ones change nothing. Wakes everybody. LOCAL */
+void weft_local_abort(weft_local *local, int rank, weft_status st, const char *message);
 weft_status weft_world_local(weft_world **out, weft_ctx *ctx, weft_local *local, int rank); /* COLLECTIVE */
 
 /* Runs fn(ctx, world, ud) on `ranks` threads, as ranks 0..ranks-1 of a local world; returns the first

@@ -153,9 +153,11 @@ weft_status weft_local_fail_with(const weft_local *m, weft_status st)
     char name[16];
     snprintf(name, sizeof name, "rank %d", h->failed_rank);
     size_t n = strlen(name);
-    /* Most messages of this room name their rank already. */
+    /* Most messages of this room name their rank already, and one that ranks agreed on names the rank that failed. */
     if (strncmp(h->failed_message, name, n) == 0 && strchr(" :", h->failed_message[n]))
         return weft_fail(st, "%s", h->failed_message);
+    int other, length = 0;
+    if (sscanf(h->failed_message, "rank %d:%n", &other, &length) == 1 && length > 0) return weft_fail(st, "%s", h->failed_message);
     return weft_fail(st, "%s: %s", name, h->failed_message);
 }
 
@@ -222,12 +224,22 @@ static void one_peer_text(const weft_local *m, int rank, char *text, size_t n)
     else snprintf(text, n, "rank %d is %s %s", rank, process == 'T' ? "stopped in" : "in", place);
 }
 
+/* A rank that cannot go on by itself, whatever it noted to wait for before it was stopped or died. */
+static bool stands_still(const weft_local *m, int rank)
+{
+    const local_area *a = &m->areas[rank];
+    int pid = atomic_load(&a->pid);
+    char process = pid > 0 && pid != getpid() ? process_state(pid) : 'R';
+    return atomic_load(&a->gone) || process == 0 || process == 'Z' || process == 'T';
+}
+
 /* Names the peer, and where the chain of waits that starts at it ends: the rank that holds up all others. */
 void weft_local_peer_text(const weft_local *m, int rank, char *text, size_t n)
 {
     one_peer_text(m, rank, text, n);
     int end = rank, hops = 0;
-    for (int next; (next = atomic_load(&m->areas[end].waits_for) - 1) >= 0 && hops <= m->header->ranks; hops++) end = next;
+    for (int next; !stands_still(m, end) && (next = atomic_load(&m->areas[end].waits_for) - 1) >= 0 && hops <= m->header->ranks; hops++)
+        end = next;
     size_t k = strlen(text);
     if (hops == 0 || k + 1 >= n) return;
     if (hops > m->header->ranks) snprintf(text + k, n - k, "; it waits in a circle of ranks (a dead-lock)");

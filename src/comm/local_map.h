@@ -82,8 +82,6 @@ static inline char *weft_local_ring(const weft_local *m, int src, int dst)
 /* Processors that this thread may run on. */
 int weft_local_cores(void);
 
-/* The first call of all ranks writes the record; later ones change nothing. Wakes everybody. */
-void weft_local_abort(weft_local *m, int rank, weft_status st, const char *message);
 /* Whether a record is complete. */
 bool weft_local_failed(const weft_local *m);
 /* Fails with `st` and "rank N: cause" from the record. */
