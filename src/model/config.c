@@ -290,10 +290,11 @@ static weft_status read_object(const weft__cfg *r, weft_model_config *c)
 weft_status weft_model_config_read(weft_model_config *out, const char *path)
 {
     json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return error.line < 0 ? weft_fail(WEFT_ERR_REFUSED, "%s: %s", path, error.text)
-                              : weft_fail(WEFT_ERR_REFUSED, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    weft_map map = {0}; /* not json_load_file: it would wait at a pipe for a writer */
+    WEFT_TRY(weft_map_open(&map, path));
+    json_t *root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES, &error);
+    weft_map_close(&map);
+    if (!root) return weft_fail(WEFT_ERR_REFUSED, "%s:%d:%d: %s", path, error.line, error.column, error.text);
     weft__cfg reader = {.path = path, .prefix = "", .object = root};
     weft_model_config c = {0};
     weft_status st = json_is_object(root) ? read_object(&reader, &c)

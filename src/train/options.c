@@ -163,6 +163,34 @@ static weft_status settle_aliases(weft_run *run, const weft_opts *opts, const we
     return WEFT_OK;
 }
 
+static bool same_value(const weft_opt *row, const void *a, const void *b)
+{
+    const char *x = (const char *)a + row->offset, *y = (const char *)b + row->offset;
+    switch (row->type) {
+    case WEFT_OPT_BOOL: return *(const bool *)x == *(const bool *)y;
+    case WEFT_OPT_REAL: return !memcmp(x, y, sizeof(double));
+    case WEFT_OPT_TEXT: return true; /* model.dir and model.config */
+    case WEFT_OPT_ENUM: return !strcmp(*(const char *const *)x, *(const char *const *)y);
+    default: return *(const int64_t *)x == *(const int64_t *)y;
+    }
+}
+
+/* A size given beside a model that has its own could not act. Defaults pass: the record of a run holds every key. */
+static weft_status check_model_sizes(const weft_opts *opts, const weft_run_options *o)
+{
+    weft_run_options plain = {0};
+    weft_opts defaults;
+    if (!o->model_dir && !o->model_config) return WEFT_OK;
+    WEFT_TRY(weft_opts_init(&defaults, opts->table, opts->n, opts->command, &plain, opts->arena));
+    for (int i = 0; i < opts->n; i++) {
+        const weft_opt *row = &opts->table[i];
+        if (!(row->commands & opts->command) || strncmp(row->key, "model.", 6) || same_value(row, o, &plain)) continue;
+        return weft_fail(WEFT_ERR_REFUSED, "%s could not act: %s says what the model is; leave one of them out", row->key,
+                         o->model_dir ? o->model_dir : o->model_config);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_run_options *o)
 {
     int64_t cp = o->cp;
@@ -185,7 +213,7 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
         return weft_fail(WEFT_ERR_REFUSED, "isa %s is unknown; use best, ref, avx2, avx512 or amx", o->isa);
     if (run->prec == WEFT_PREC_F64) run->isa = WEFT_ISA_REF;
     if (o->cp_layout) WEFT_TRY(weft_layout_parse(o->cp_layout, &run->layout));
-    return WEFT_OK;
+    return check_model_sizes(opts, o);
 }
 
 static weft_status config_from_table(const weft_run_options *o, weft_model_config *c)

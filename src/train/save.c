@@ -26,6 +26,18 @@ static weft_status write_into(weft_trainer *t, const char *dir)
                                   types[which].dtype, (int64_t)4 << 30);
 }
 
+/* Removes a checkpoint's files and its folder, if nothing else is in it. errno tells why not. */
+static int remove_files(const char *dir)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
+    char path[4096 + 64];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        if (unlink(path) && errno != ENOENT) return -1;
+    }
+    return rmdir(dir);
+}
+
 weft_status weft_trainer_write(weft_trainer *t, const char *dir)
 {
     char tmp[4096];
@@ -35,24 +47,15 @@ weft_status weft_trainer_write(weft_trainer *t, const char *dir)
     if (!stat(dir, &there))
         return weft_fail(WEFT_ERR_REFUSED, "%s exists already; a checkpoint is never overwritten", dir);
     WEFT_TRY(weft_make_dir(tmp));
-    WEFT_TRY(write_into(t, tmp));
-    if (rename(tmp, dir)) return weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", tmp, dir, strerror(errno));
-    return WEFT_OK;
+    weft_status st = write_into(t, tmp);
+    if (st >= 0 && rename(tmp, dir)) st = weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", tmp, dir, strerror(errno));
+    if (st < 0) remove_files(tmp); /* the first failure is the one to tell */
+    return st;
 }
 
 weft_status weft_remove_checkpoint(const char *dir)
 {
-    static const char *const files[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
-    char path[4096];
     struct stat there;
-    if (stat(dir, &there)) return WEFT_OK;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
-        if (unlink(path) && errno != ENOENT)
-            return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
-    }
-    if (rmdir(dir))
-        return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s (it holds files that are not a checkpoint's)", dir,
-                         strerror(errno));
-    return WEFT_OK;
+    if (stat(dir, &there) || !remove_files(dir)) return WEFT_OK;
+    return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s (it may hold files that are not a checkpoint's)", dir, strerror(errno));
 }
