@@ -178,9 +178,6 @@ static weft_status print_sample(session *s)
     const weft_engine *e = weft_trainer_engine(s->trainer);
     const weft_run_options *o = &s->cli->options;
     if (!s->root || !o->sample_tokens) return WEFT_OK;
-    if (e->config.V != WEFT_BYTE_VOCAB)
-        return weft_fail(WEFT_ERR_REFUSED, "--sample-tokens needs the byte vocabulary (%d); this model has %lld",
-                         WEFT_BYTE_VOCAB, (long long)e->config.V);
     static const char prompt[] = "And ";
     int32_t ids[sizeof prompt];
     weft_text t = {0};
@@ -275,13 +272,25 @@ static weft_status train_body(weft_cli *cli, weft_world *world)
     return st;
 }
 
+/* An empty root would be the machine's root folder, an empty name the folder of all runs. */
+static weft_status check_names(const weft_run_options *o)
+{
+    if (!*o->run_root) return weft_fail(WEFT_ERR_REFUSED, "--runs is empty; give a folder, as . or runs");
+    if (o->run_name && !*o->run_name) return weft_fail(WEFT_ERR_REFUSED, "--name is empty; give the name of a folder, or leave it out");
+    return WEFT_OK;
+}
+
 static weft_status train_check(weft_cli *cli)
 {
     const weft_run_options *o = &cli->options;
     weft_model_config config;
     if (!o->data_path) return weft_fail(WEFT_ERR_REFUSED, "no data: give --data FILE (a text file or a token file)");
     WEFT_TRY(weft_need_file(o->data_path, "data"));
-    return weft_run_model_config(&cli->run, &config);
+    WEFT_TRY(check_names(o));
+    WEFT_TRY(weft_run_model_config(&cli->run, &config));
+    if (o->sample_tokens && config.V != WEFT_BYTE_VOCAB)
+        return weft_fail(WEFT_ERR_REFUSED, "--sample-tokens needs the byte vocabulary (%d); this model has %lld", WEFT_BYTE_VOCAB, (long long)config.V);
+    return WEFT_OK;
 }
 
 const weft_command weft_cmd_train = {"train",

@@ -49,7 +49,15 @@ static weft_status attention_body(weft_cli *cli, weft_world *world)
     return with_report(cli, world, cli->positional[0], attention_run);
 }
 
-static weft_status attention_check(weft_cli *cli) { return weft_need_file(cli->positional[0], "case"); }
+/* The result's place is tried before the work, not after it. */
+static weft_status check_files(const weft_cli *cli, const char *path)
+{
+    WEFT_TRY(weft_need_file(path, "case"));
+    weft_status st = cli->options.out ? weft_writer_check(cli->options.out) : WEFT_OK;
+    return st < 0 ? weft_fail_at(st, "--out: ") : WEFT_OK;
+}
+
+static weft_status attention_check(weft_cli *cli) { return check_files(cli, cli->positional[0]); }
 
 const weft_command weft_cmd_attention =
     {"attention",
@@ -73,7 +81,7 @@ static weft_status verify_body(weft_cli *cli, weft_world *world)
     return with_report(cli, world, cli->positional[1], verify_run);
 }
 
-static weft_status verify_check(weft_cli *cli) { return weft_need_file(cli->positional[1], "case"); }
+static weft_status verify_check(weft_cli *cli) { return check_files(cli, cli->positional[1]); }
 
 const weft_command weft_cmd_verify =
     {"verify",

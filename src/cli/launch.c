@@ -73,7 +73,7 @@ static int run_as_child(weft_cli *cli, weft_local *local, int rank)
     weft_status st = open_ctx(&ctx, rank, ranks_of(cli), weft_local_threads(local));
     if (st >= 0) st = weft_world_local(&world, &ctx, local, rank);
     if (st >= 0) st = run_body(cli, world);
-    else fprintf(stderr, "weft: rank %d: %s\n", rank, weft_last_error());
+    else weft_local_abort(local, rank, st, weft_last_error());
     weft_local_destroy(local);
     return weft_exit_code(st);
 }
@@ -94,7 +94,7 @@ static void warn_of_crowding(const weft_cli *cli, int ranks)
 
 int weft_launch(weft_cli *cli)
 {
-    int ranks = ranks_of(cli), rank = 0, code = 3;
+    int ranks = ranks_of(cli), rank = 0, code;
     weft_local *local = NULL;
     weft_status st = weft_local_from_env(&local, &rank);
     if (st >= 0 && local) return run_as_child(cli, local, rank);
@@ -106,6 +106,8 @@ int weft_launch(weft_cli *cli)
                             .argv = cli->argv,
                             .grace_seconds = 3};
         st = weft_local_supervise(&spawn, &code);
+    } else {
+        code = weft_exit_code(st);
     }
     if (st < 0 && st != WEFT_ERR_COMPARE) fprintf(stderr, "weft: %s\n", weft_last_error());
     return code;
@@ -115,8 +117,8 @@ bool weft_is_root(const weft_world *world) { return weft_world_rank(world) == 0;
 
 weft_status weft_need_file(const char *path, const char *what)
 {
-    FILE *f = fopen(path, "rb");
-    if (!f) return weft_fail(WEFT_ERR_REFUSED, "%s %s: no such file, or it cannot be read", what, path);
-    fclose(f);
-    return WEFT_OK;
+    weft_map map = {0};
+    weft_status st = weft_map_open(&map, path);
+    weft_map_close(&map);
+    return st < 0 ? weft_fail_at(st, "%s: ", what) : WEFT_OK;
 }

@@ -1,6 +1,8 @@
 /* main.c — the table of commands, and the way from words to a resolved run. */
 #include "cli/cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,19 +99,37 @@ static int run_command(weft_cli *cli, int argc, char *const *argv)
     return weft_exit_code(st);
 }
 
+/* A program started with a closed descriptor 1 would get that number for the next file it opens, and what it
+ * prints would land inside: in the metrics, say. */
+static bool hold_standard_files(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd) return false;
+    return true;
+}
+
+/* What was asked for and could not be printed is a failure, as on a full disk. */
+static int close_output(int code)
+{
+    if (!fflush(stdout) && !ferror(stdout)) return code;
+    fprintf(stderr, "weft: cannot write to the standard output: %s\n", strerror(errno));
+    return code ? code : 3;
+}
+
 int main(int argc, char **argv)
 {
+    if (!hold_standard_files()) return 3;
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         print_usage(argc < 2 ? stderr : stdout);
-        return argc < 2 ? 2 : 0;
+        return argc < 2 ? 2 : close_output(0);
     }
     if (!strcmp(argv[1], "--version")) {
         printf("weft %s\n", weft_version());
-        return 0;
+        return close_output(0);
     }
     weft_cli cli = {.argv = argv, .command = find_command(argv[1])};
     if (!cli.command) return 2;
     int code = run_command(&cli, argc - 2, argv + 2);
     weft_arena_destroy(cli.arena);
-    return code;
+    return close_output(code);
 }

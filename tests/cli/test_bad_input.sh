@@ -52,6 +52,45 @@ printf 'too short' >"$tmp/short.txt"
 refused 'short.txt' train --data "$tmp/short.txt" --seq-length 4096
 refused 'missing.txt' train --data "$tmp/missing.txt"
 
+# a place that cannot be written is found before the work; devices and pipes are not replaced by plain files
+mkfifo "$tmp/pipe"
+refused 'No such file' attention "$case" --out "$tmp/nowhere/out.safetensors"
+refused 'is a directory' attention "$case" --out "$tmp" --cp 2
+refused 'empty name' verify "$llama" "$llama/case.safetensors" --out ''
+refused 'pipe' attention "$case" --out "$tmp/pipe"
+[ -p "$tmp/pipe" ] || fail "--out replaced a pipe"
+refused '--runs' train --data "$case" --runs ''
+refused '--name' train --data "$case" --name ''
+
+# nobody waits at a pipe without a writer
+refused 'regular file' attention "$tmp/pipe"
+refused 'plain file' train "$tmp/pipe"
+refused 'regular file' train --data "$tmp/pipe"
+mkdir "$tmp/piped" && mkfifo "$tmp/piped/config.json"
+refused 'regular file' generate "$tmp/piped" --prompt x
+
+# numbers that fp32 cannot hold, and expectations of what cannot be there
+edit() { python3 - "$case" "$tmp/$1" "$2" "$3" <<'P'
+import json, struct, sys
+raw = open(sys.argv[1], 'rb').read(); n = struct.unpack('<Q', raw[:8])[0]
+head = json.loads(raw[8:8 + n]); head['__metadata__'][sys.argv[3]] = sys.argv[4]
+text = json.dumps(head).encode(); open(sys.argv[2], 'wb').write(struct.pack('<Q', len(text)) + text + raw[8 + n:])
+P
+}
+edit softcap softcap 1e-300; refused 'softcap is 1e-300' attention "$tmp/softcap"
+edit scale scale -1e300; refused 'scale is -1e+300' attention "$tmp/scale" --cp 2
+edit causal causal 2; refused 'causal is 2' attention "$tmp/causal"
+
+# what could not act beside a model that says it all
+refused 'model.hidden_size could not act' train --data "$case" --model "$llama" --hidden-size 32
+refused 'model.tied could not act' train --data "$case" --model-config "$llama/config.json" --no-tied
+refused '--sample-tokens' train --data "$case" --model "$WEFT_GOLDEN/models/stories260K" --sample-tokens 3
+
+# what ranks are told and what they agree on is one line, with one rank's name
+WEFT_FAULT=zzz refused 'unknown kind' attention "$case" --cp 3
+WEFT_LOCAL_RANK=1 refused 'unset WEFT_LOCAL_RANK' attention "$case" --cp 3
+( cd "$tmp" && WEFT_FAULT= timeout 60 "$WEFT" attention "$tmp/causal" --cp 3 2>stderr >stdout ); grep -c 'rank [0-9]*: rank' "$tmp/stderr" | grep -q '^0$' || fail "two ranks in front: $(cat "$tmp/stderr")"
+
 # a model that contradicts itself
 cp -r "$llama" "$tmp/model"
 sed -i 's/"hidden_size": 64/"hidden_size": 96/' "$tmp/model/config.json"

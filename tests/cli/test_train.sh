@@ -49,7 +49,9 @@ good eval runs/two/step-00000006 --data data.txt --seq-length 257; a=$(cut -d' '
 good eval runs/two/step-00000006 --data data.txt --seq-length 257 --cp 3; b=$(cut -d' ' -f2 "$tmp/stdout")
 good eval runs/two/step-00000006 --data data.txt --seq-length 257 --dp 3; c=$(cut -d' ' -f2 "$tmp/stdout")
 python3 -c "import sys; a,b,c=map(float,sys.argv[1:]); sys.exit(not(abs(a-b)<2e-5 and abs(a-c)<2e-5 and 1<a<6))" "$a" "$b" "$c" || fail "evaluation depends on the layout: $a $b $c"
-good train $common --name more --model runs/two/step-00000006 --steps 2 --warmup-steps 0
+good train ${common#"$model "} --name more --model runs/two/step-00000006 --steps 2 --warmup-steps 0
+good train runs/more/config.yaml --name more-again
+[ "$(losses more)" = "$(losses more-again)" ] || fail "the resolved configuration of a run from a model gave another run"
 good train $common --name compared --cp 2 --compare-one-rank 3
 grep -q 'holds' "$tmp/stdout" || fail "no comparison with one rank"
 
@@ -60,6 +62,17 @@ grep -q 'holds' "$tmp/stdout" || fail "no comparison with one rank"
 # G36: more threads than cores is said
 good train $common --name crowd --cp 2 --threads 64
 grep -q '2 ranks x 64 threads' "$tmp/stderr" || fail "no warning of more threads than cores"
+
+# a closed standard output is not the next file that is opened; a full one is a failure
+( cd "$tmp" && timeout 60 "$WEFT" train $common --name closed >&- 2>stderr ); code=$?
+[ $code = 0 ] && [ "$one" = "$(losses closed)" ] || fail "closed standard output: exit $code, $(head -n 2 "$tmp/runs/closed/metrics.jsonl")"
+"$WEFT" info >/dev/full 2>"$tmp/stderr" </dev/null; code=$?
+[ $code = 3 ] && grep -q 'standard output' "$tmp/stderr" || fail "full standard output: exit $code, $(cat "$tmp/stderr")"
+
+# a checkpoint that does not fit leaves nothing half-written
+( cd "$tmp" && trap '' XFSZ && ulimit -f 8 && timeout 60 "$WEFT" train $common --name full >stdout 2>stderr </dev/null ); code=$?
+[ $code = 3 ] && [ "$(wc -l <"$tmp/stderr")" = 1 ] || fail "disk full: exit $code, $(cat "$tmp/stderr")"
+[ -z "$(find "$tmp/runs/full" -name '*.tmp-*')" ] || fail "left $(find "$tmp/runs/full" -name '*.tmp-*')"
 
 # a rank that is killed ends the job, named, and leaves nobody behind
 ( cd "$tmp" && WEFT_FAULT=kill:rank=1:site=cp.ring:hit=9 timeout 60 "$WEFT" train $common --name killed --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
