@@ -276,7 +276,8 @@ static weft_status train_body(weft_cli *cli, weft_world *world)
 static weft_status check_names(const weft_run_options *o)
 {
     if (!*o->run_root) return weft_fail(WEFT_ERR_REFUSED, "--runs is empty; give a folder, as . or runs");
-    if (o->run_name && !*o->run_name) return weft_fail(WEFT_ERR_REFUSED, "--name is empty; give the name of a folder, or leave it out");
+    if (o->run_name && !*o->run_name)
+        return weft_fail(WEFT_ERR_REFUSED, "--name is empty; give the name of a folder, or leave it out");
     return WEFT_OK;
 }
 
@@ -289,7 +290,8 @@ static weft_status train_check(weft_cli *cli)
     WEFT_TRY(check_names(o));
     WEFT_TRY(weft_run_model_config(&cli->run, &config));
     if (o->sample_tokens && config.V != WEFT_BYTE_VOCAB)
-        return weft_fail(WEFT_ERR_REFUSED, "--sample-tokens needs the byte vocabulary (%d); this model has %lld", WEFT_BYTE_VOCAB, (long long)config.V);
+        return weft_fail(WEFT_ERR_REFUSED, "--sample-tokens needs the byte vocabulary (%d); this model has %lld",
+                         WEFT_BYTE_VOCAB, (long long)config.V);
     return WEFT_OK;
 }
 

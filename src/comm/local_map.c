@@ -157,7 +157,8 @@ weft_status weft_local_fail_with(const weft_local *m, weft_status st)
     if (strncmp(h->failed_message, name, n) == 0 && strchr(" :", h->failed_message[n]))
         return weft_fail(st, "%s", h->failed_message);
     int other, length = 0;
-    if (sscanf(h->failed_message, "rank %d:%n", &other, &length) == 1 && length > 0) return weft_fail(st, "%s", h->failed_message);
+    if (sscanf(h->failed_message, "rank %d:%n", &other, &length) == 1 && length > 0)
+        return weft_fail(st, "%s", h->failed_message);
     return weft_fail(st, "%s: %s", name, h->failed_message);
 }
 
@@ -238,7 +239,9 @@ void weft_local_peer_text(const weft_local *m, int rank, char *text, size_t n)
 {
     one_peer_text(m, rank, text, n);
     int end = rank, hops = 0;
-    for (int next; !stands_still(m, end) && (next = atomic_load(&m->areas[end].waits_for) - 1) >= 0 && hops <= m->header->ranks; hops++)
+    for (int next;
+         !stands_still(m, end) && (next = atomic_load(&m->areas[end].waits_for) - 1) >= 0 && hops <= m->header->ranks;
+         hops++)
         end = next;
     size_t k = strlen(text);
     if (hops == 0 || k + 1 >= n) return;

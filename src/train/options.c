@@ -185,8 +185,8 @@ static weft_status check_model_sizes(const weft_opts *opts, const weft_run_optio
     for (int i = 0; i < opts->n; i++) {
         const weft_opt *row = &opts->table[i];
         if (!(row->commands & opts->command) || strncmp(row->key, "model.", 6) || same_value(row, o, &plain)) continue;
-        return weft_fail(WEFT_ERR_REFUSED, "%s could not act: %s says what the model is; leave one of them out", row->key,
-                         o->model_dir ? o->model_dir : o->model_config);
+        return weft_fail(WEFT_ERR_REFUSED, "%s could not act: %s says what the model is; leave one of them out",
+                         row->key, o->model_dir ? o->model_dir : o->model_config);
     }
     return WEFT_OK;
 }

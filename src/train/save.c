@@ -48,7 +48,8 @@ weft_status weft_trainer_write(weft_trainer *t, const char *dir)
         return weft_fail(WEFT_ERR_REFUSED, "%s exists already; a checkpoint is never overwritten", dir);
     WEFT_TRY(weft_make_dir(tmp));
     weft_status st = write_into(t, tmp);
-    if (st >= 0 && rename(tmp, dir)) st = weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", tmp, dir, strerror(errno));
+    if (st >= 0 && rename(tmp, dir))
+        st = weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", tmp, dir, strerror(errno));
     if (st < 0) remove_files(tmp); /* the first failure is the one to tell */
     return st;
 }
@@ -57,5 +58,6 @@ weft_status weft_remove_checkpoint(const char *dir)
 {
     struct stat there;
     if (stat(dir, &there) || !remove_files(dir)) return WEFT_OK;
-    return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s (it may hold files that are not a checkpoint's)", dir, strerror(errno));
+    return weft_fail(WEFT_ERR_IO, "cannot remove %s: %s (it may hold files that are not a checkpoint's)", dir,
+                     strerror(errno));
 }

@@ -48,11 +48,12 @@ static weft_status meta_integer(const weft_st *f, const char *key, int64_t absen
     return st < 0 ? weft_fail_at(st, "%s: metadata %s: ", weft_st_path(f), key) : WEFT_OK;
 }
 
-/* The kernels of fp32 and of 16 bits hold these in fp32: one that becomes 0 or infinite there would be another problem. */
+/* Outside of fp64 the kernels hold these in fp32: one that becomes 0 or infinite there is another problem. */
 static weft_status check_real(const attention_case *c, const char *key, double x)
 {
     if (c->R == WEFT_F64 || x == 0 || (fabs(x) >= FLT_MIN && fabs(x) <= FLT_MAX)) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "%s: metadata %s is %g, outside of fp32; use --precision fp64", weft_st_path(c->file), key, x);
+    return weft_fail(WEFT_ERR_REFUSED, "%s: metadata %s is %g, outside of fp32; use --precision fp64",
+                     weft_st_path(c->file), key, x);
 }
 
 static weft_status read_meta(attention_case *c)
@@ -71,7 +72,8 @@ static weft_status read_meta(attention_case *c)
         return weft_fail(WEFT_ERR_REFUSED, "%s: dropout %g is not built yet; use a case without", weft_st_path(c->file),
                          dropout);
     if (causal != 0 && causal != 1)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: metadata causal is %lld; 0 and 1 are possible", weft_st_path(c->file), (long long)causal);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: metadata causal is %lld; 0 and 1 are possible", weft_st_path(c->file),
+                         (long long)causal);
     p->mask.causal = causal != 0;
     WEFT_TRY(check_real(c, "scale", p->scale));
     return check_real(c, "softcap", p->softcap);
@@ -127,7 +129,9 @@ static weft_status read_shapes(attention_case *c)
     c->sinks = weft_st_find(c->file, "sinks");
     c->alibi = weft_st_find(c->file, "alibi");
     if (!c->sinks && weft_st_find(c->file, "dsinks"))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor dsinks is expected, but there are no sinks; add sinks or leave it out", weft_st_path(c->file));
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s: tensor dsinks is expected, but there are no sinks; add sinks or leave it out",
+                         weft_st_path(c->file));
     if (c->sinks) WEFT_TRY(expect_shape(c, "sinks", c->sinks, 1, (int64_t[]){p->H}));
     if (c->alibi) WEFT_TRY(expect_shape(c, "alibi", c->alibi, 1, (int64_t[]){p->H}));
     return WEFT_OK;

@@ -123,7 +123,8 @@ static limits limits_of(const weft_run *run, bool own)
     return (limits){1e-5, 2e-5, 1e-4, 1e-3};
 }
 
-static weft_status compare_gradient(weft_checker *k, const char *name, const weft_view *want, double floor, double limit, weft_report *report)
+static weft_status compare_gradient(weft_checker *k, const char *name, const weft_view *want, double floor,
+                                    double limit, weft_report *report)
 {
     const weft_spec *s = weft_spec_find(k->spec, k->n, name);
     weft_dtype R = weft_prec_real(k->run->prec);
