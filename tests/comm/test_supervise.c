@@ -4,7 +4,7 @@
  * by their first argument. Every rank holds the write end of a pipe; that the pipe ends is the proof that no
  * process stayed behind. Includes field report G17. */
 #include "harness/test.h"
-#include "comm/comm.h"
+#include "comm/local_map.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -304,6 +304,32 @@ static void a_stopped_rank_is_found_by_deadline(void **state)
     assert_has(x.message, "rank 1 is ");
 }
 
+/* Rank 1 was waiting for rank 0 when it was stopped: the wait that it noted is not why it stands still. */
+static void a_stopped_rank_ends_the_chain_of_waits(void **state)
+{
+    (void)state;
+    weft_local *map = NULL;
+    char text[400];
+    assert_ok(weft_local_create(&map, 2));
+    pid_t child = fork();
+    if (child == 0) _exit(raise(SIGSTOP));
+    int status;
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    assert_true(WIFSTOPPED(status));
+    local_area *a = map->areas;
+    for (int r = 0; r < 2; r++) {
+        atomic_store(&a[r].state, WEFT_LOCAL_JOINED);
+        atomic_store(&a[r].pid, r ? (int)child : (int)getpid());
+        atomic_store(&a[r].waits_for, 2 - r); /* one more than the peer */
+    }
+    weft_local_peer_text(map, 1, text, sizeof text);
+    assert_has(text, "rank 1 is stopped");
+    assert_null(strstr(text, "dead-lock"));
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    weft_local_destroy(map);
+}
+
 /* Field report G17: the whole job ends within 30 s, names rank and cause, nothing stays behind. */
 static void one_failure_ends_the_job(void **state)
 {
@@ -433,6 +459,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_rank_is_named),
         cmocka_unit_test(a_rank_that_leaves_is_named),
         cmocka_unit_test(a_stopped_rank_is_found_by_deadline),
+        cmocka_unit_test(a_stopped_rank_ends_the_chain_of_waits),
         cmocka_unit_test(one_failure_ends_the_job),
         cmocka_unit_test(exit_codes_are_passed_on),
         cmocka_unit_test(ranks_get_their_own_cores),
