@@ -69,6 +69,9 @@ refused 'regular file' train --data "$tmp/pipe"
 mkdir "$tmp/piped" && mkfifo "$tmp/piped/config.json"
 refused 'regular file' generate "$tmp/piped" --prompt x
 
+cp -r "$llama" "$tmp/waiting" && rm -f "$tmp/waiting/trajectory.json" && mkfifo "$tmp/waiting/trajectory.json"
+refused 'regular file' verify "$tmp/waiting" "$tmp/waiting/case.safetensors"
+
 # numbers that fp32 cannot hold, and expectations of what cannot be there
 edit() { python3 - "$case" "$tmp/$1" "$2" "$3" <<'P'
 import json, struct, sys
