@@ -148,7 +148,7 @@ void weft_opts_help(const weft_opts *o, weft_text *out)
             weft_text_add(out, "\n");
         }
     weft_text_add(out, "every command\n");
-    add_row(out, "--set KEY=VALUE", "sets one option by its YAML key, such as cp.strategy=ring; may be repeated", left);
+    add_row(out, "--set KEY=VALUE", "sets one option by its YAML key, such as parallel.cp_strategy=ring (weft info lists the keys); may be repeated", left);
 }
 
 /* ---- table ---------------------------------------------------------------------------------------- */

@@ -33,7 +33,7 @@ static weft_status read_header(weft_st *st)
     uint64_t length;
     memcpy(&length, st->map.data, 8);
     if (length > WEFT__ST_MAX_HEADER)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: header length %llu is above the format's limit of %u bytes", st->path,
+        return weft_fail(WEFT_ERR_REFUSED, "%s: not a safetensors file: header length %llu is above the limit of %u bytes", st->path,
                          (unsigned long long)length, WEFT__ST_MAX_HEADER);
     if (length > size - 8)
         return weft_fail(WEFT_ERR_REFUSED, "%s: truncated: the header needs %llu bytes, the file has %zu", st->path,

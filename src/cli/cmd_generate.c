@@ -5,16 +5,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct printer {
-    bool text, first;
+    bool text, first, terminal;
 } printer;
+
+/* A model may write escape sequences; a terminal must not get them. A file or a pipe gets every byte. */
+static int shown(const printer *p, int byte)
+{
+    const bool control = (byte < 32 && byte != '\n' && byte != '\t') || byte == 127;
+    return p->terminal && control ? '?' : byte;
+}
 
 static void emit(void *ud, int32_t token)
 {
     printer *p = ud;
     if (!p->text) printf(p->first ? "%d" : " %d", token);
-    else if (token < 256) putchar(token);
+    else if (token < 256) putchar(shown(p, token));
     p->first = false;
     fflush(stdout);
 }
@@ -71,7 +79,7 @@ static weft_status generate_body(weft_cli *cli, weft_world *world)
     weft_model_config config;
     int32_t *ids = NULL;
     int64_t n = 0;
-    printer p = {.first = true};
+    printer p = {.first = true, .terminal = isatty(STDOUT_FILENO)};
     WEFT_TRY(weft_run_model_config(&cli->run, &config));
     WEFT_TRY(read_prompt(cli, &config, &ids, &n));
     WEFT_TRY(wants_text(o, &config, &p.text));

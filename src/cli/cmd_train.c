@@ -227,8 +227,7 @@ static weft_status compare_one_rank(session *s)
     WEFT_TRY(weft_compare_one_rank(&s->cli->run, take_all_cores(s->cli), &weft_world_ctx(s->world)->log, s->losses,
                                    steps, &worst, compare_progress, s));
     bool holds = worst <= limit;
-    printf("%sone rank     the losses of steps 1 to %lld differ by at most %.1e from the same steps on one rank (limit "
-           "%.0e): %s\n",
+    printf("%sone rank     the same %lld steps: losses within %.1e (limit %.0e): %s\n",
            s->terminal ? "\r" : "", (long long)steps, worst, limit, holds ? "holds" : "DOES NOT HOLD");
     fflush(stdout);
     return holds ? WEFT_OK : weft_fail(WEFT_ERR_COMPARE, "losses differ by %.1e from one rank", worst);

@@ -29,8 +29,8 @@ static const weft_command *find_command(const char *word)
         if (!strcmp(word, names[i])) return commands[i];
     }
     const char *near = weft_suggest(word, names, COMMANDS);
-    fprintf(stderr, "weft: unknown command \"%s\"%s%s%s; weft --help lists them\n", word,
-            near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    fprintf(stderr, "weft: unknown command '%s'%s%s%s (weft --help lists them)\n", word, near ? "; did you mean '" : "",
+            near ? near : "", near ? "'?" : "");
     return NULL;
 }
 
@@ -54,7 +54,7 @@ static weft_status check_positional(const weft_cli *cli)
 {
     const weft_command *c = cli->command;
     if (cli->n_positional < c->positional_min)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: something is missing; usage: weft %s", c->name, c->usage);
+        return weft_fail(WEFT_ERR_REFUSED, "%s needs a file or folder that is not given; usage: weft %s", c->name, c->usage);
     if (cli->n_positional > c->positional_max)
         return weft_fail(WEFT_ERR_REFUSED, "%s: \"%s\" is one word too many; usage: weft %s", c->name,
                          cli->positional[c->positional_max], c->usage);

@@ -8,6 +8,7 @@
  * evaluation token is ever trained on. What is left over at a part's end is not used. */
 #include "data/data_impl.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct part { int64_t begin, end, windows; } part;
@@ -70,6 +71,16 @@ static weft_status check_options(const weft_tokens *t, const weft_batch_options 
     return WEFT_OK;
 }
 
+/* A part of the tokens, in thousandths, that leaves one window on both sides; 0 when there is none. */
+static double fraction_that_works(int64_t count, int64_t T)
+{
+    for (int k = 1; k < 1000; k++) {
+        const int64_t kept = (int64_t)((double)count * k / 1000);
+        if (kept > T && count - kept > T) return k / 1000.0;
+    }
+    return 0;
+}
+
 static weft_status check_windows(const weft_tokens *t, const weft_batches *b)
 {
     const int64_t have = b->train.end - b->train.begin, eval = b->valid.end - b->valid.begin;
@@ -80,11 +91,13 @@ static weft_status check_windows(const weft_tokens *t, const weft_batches *b)
         return weft_fail(WEFT_ERR_REFUSED, "%s: %lld tokens for training, one sequence of T = %lld needs %lld; the largest T "
                                            "that works is %lld", t->path, (long long)have, (long long)b->o.T,
                          (long long)b->o.T + 1, (long long)have - 1);
-    if (b->o.valid_fraction > 0 && b->valid.windows == 0)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %g of the tokens for evaluation is %lld, one sequence of T = %lld needs %lld; "
-                                           "keep a larger part, or none (0)", t->path, b->o.valid_fraction,
-                         (long long)eval, (long long)b->o.T, (long long)b->o.T + 1);
-    return WEFT_OK;
+    if (b->o.valid_fraction == 0 || b->valid.windows > 0) return WEFT_OK;
+    const double works = fraction_that_works(t->count, b->o.T);
+    char advice[64] = "use 0 (none) or a shorter T";
+    if (works > 0) snprintf(advice, sizeof advice, "use %g, or 0 (none)", works);
+    return weft_fail(WEFT_ERR_REFUSED, "%s: a valid-fraction of %g is %lld tokens for evaluation, one sequence of T = %lld needs "
+                                       "%lld; %s", t->path, b->o.valid_fraction, (long long)eval, (long long)b->o.T,
+                     (long long)b->o.T + 1, advice);
 }
 
 weft_status weft_batches_create(weft_batches **out, weft_arena *arena, const weft_tokens *tokens,

@@ -28,10 +28,20 @@ static void put_coloured(const weft_progress_line *p, const char *line, size_t n
     }
 }
 
-/* One column stays free: a full line would wrap, and \r would come back to its second half only. */
+/* One column stays free: a full line would wrap, and \r would come back to its second half only. What does not
+ * fit is left out by whole fields, since half a number is another number. */
+static size_t fitting(const char *line, size_t room)
+{
+    const size_t len = strlen(line);
+    if (len <= room) return len;
+    for (size_t n = room; n > 0; n--)
+        if (strncmp(line + n, " | ", 3) == 0) return n;
+    return room;
+}
+
 static void overwrite(weft_progress_line *p, const char *line)
 {
-    const size_t room = (size_t)(p->width - 1), len = strlen(line), n = len < room ? len : room;
+    const size_t n = fitting(line, (size_t)(p->width - 1));
     puts_to(p, "\r");
     if (p->colour) put_coloured(p, line, n);
     else put(p, line, n);

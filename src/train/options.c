@@ -2,16 +2,16 @@
 #include "train/train.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #define OFF(field) offsetof(weft_run_options, field)
-#define T WEFT_CMD_TRAIN
+#define T (WEFT_CMD_TRAIN | WEFT_CMD_INFO) /* weft info takes whatever a run takes */
 #define E WEFT_CMD_EVAL
 #define V WEFT_CMD_VERIFY
 #define A WEFT_CMD_ATTENTION
 #define G WEFT_CMD_GENERATE
-#define I WEFT_CMD_INFO
-#define MODEL (T | E | V | G | I)
-#define RANKS (T | E | V | A | I)
+#define MODEL (T | E | V | G)
+#define RANKS (T | E | V | A)
 #define NO_LIMIT 1, 0
 
 /* clang-format off */
@@ -30,33 +30,33 @@ static const weft_opt table[] = {
     {"parallel.async_cp_comm", "async-cp-comm", NULL, WEFT_OPT_BOOL, OFF(async_cp_comm), "true", NULL, NO_LIMIT,
      "overlap exchange and compute (--no-async-cp-comm: wait first, same bits)", RANKS},
     {"parallel.dp", "data-parallel-size", "dp", WEFT_OPT_INT, OFF(dp), "1", NULL, 1, 4096,
-     "groups of ranks that work on different sequences", T | E | V | I},
+     "groups of ranks that work on different sequences", T | E | V},
     {"parallel.tp", "tensor-model-parallel-size", "tp", WEFT_OPT_INT, OFF(tp), "1", NULL, 1, 4096,
-     "tensor parallel size (only 1 for now)", T | E | V | I},
+     "tensor parallel size (only 1 for now)", T | E | V},
     {"parallel.pp", "pipeline-model-parallel-size", "pp", WEFT_OPT_INT, OFF(pp), "1", NULL, 1, 4096,
-     "pipeline parallel size (only 1 for now)", T | E | V | I},
+     "pipeline parallel size (only 1 for now)", T | E | V},
 
     {"model.dir", "model", NULL, WEFT_OPT_TEXT, OFF(model_dir), NULL, NULL, NO_LIMIT,
-     "start from the weights of this Hugging Face directory", T | I},
+     "start from the weights of this Hugging Face directory", T},
     {"model.config", "model-config", NULL, WEFT_OPT_TEXT, OFF(model_config), NULL, NULL, NO_LIMIT,
-     "take the shape from this config.json, with random weights", T | I},
+     "take the shape from this config.json, with random weights", T},
     {"model.family", "family", NULL, WEFT_OPT_ENUM, OFF(family), "llama", "llama|qwen2|qwen3|mistral|gpt2", NO_LIMIT,
-     "family of a model given by the sizes below", T | I},
-    {"model.hidden_size", "hidden-size", NULL, WEFT_OPT_INT, OFF(hidden), "256", NULL, 1, 1 << 20, "width C", T | I},
+     "family of a model given by the sizes below", T},
+    {"model.hidden_size", "hidden-size", NULL, WEFT_OPT_INT, OFF(hidden), "256", NULL, 1, 1 << 20, "width C", T},
     {"model.intermediate_size", "ffn-hidden-size", NULL, WEFT_OPT_INT, OFF(intermediate), "0", NULL, 0, 1 << 24,
-     "feed-forward width F (0: 8/3 of the width, to a multiple of 16)", T | I},
-    {"model.layers", "num-layers", NULL, WEFT_OPT_INT, OFF(layers), "4", NULL, 1, 1 << 16, "layers L", T | I},
-    {"model.heads", "num-attention-heads", NULL, WEFT_OPT_INT, OFF(heads), "4", NULL, 1, 1 << 16, "query heads H", T | I},
+     "feed-forward width F (0: 8/3 of the width, to a multiple of 16)", T},
+    {"model.layers", "num-layers", NULL, WEFT_OPT_INT, OFF(layers), "4", NULL, 1, 1 << 16, "layers L", T},
+    {"model.heads", "num-attention-heads", NULL, WEFT_OPT_INT, OFF(heads), "4", NULL, 1, 1 << 16, "query heads H", T},
     {"model.kv_heads", "num-query-groups", NULL, WEFT_OPT_INT, OFF(kv_heads), "0", NULL, 0, 1 << 16,
-     "key/value heads (0: as many as query heads)", T | I},
-    {"model.head_dim", "kv-channels", NULL, WEFT_OPT_INT, OFF(head_dim), "0", NULL, 0, 256, "head size D (0: width / heads)", T | I},
+     "key/value heads (0: as many as query heads)", T},
+    {"model.head_dim", "kv-channels", NULL, WEFT_OPT_INT, OFF(head_dim), "0", NULL, 0, 256, "head size D (0: width / heads)", T},
     {"model.vocab_size", "vocab-size", NULL, WEFT_OPT_INT, OFF(vocab), "259", NULL, 2, INT32_MAX,
-     "vocabulary V (259: bytes and three marks)", T | I},
-    {"model.rope_theta", "rotary-base", NULL, WEFT_OPT_REAL, OFF(rope_theta), "10000", NULL, 1, 1e12, "base of the rotary angles", T | I},
-    {"model.norm_eps", "norm-epsilon", NULL, WEFT_OPT_REAL, OFF(norm_eps), "1e-5", NULL, 1e-12, 1, "epsilon of the norms", T | I},
-    {"model.tied", "tied", NULL, WEFT_OPT_BOOL, OFF(tied), "true", NULL, NO_LIMIT, "head and embedding share one weight", T | I},
+     "vocabulary V (259: bytes and three marks)", T},
+    {"model.rope_theta", "rotary-base", NULL, WEFT_OPT_REAL, OFF(rope_theta), "10000", NULL, 1, 1e12, "base of the rotary angles", T},
+    {"model.norm_eps", "norm-epsilon", NULL, WEFT_OPT_REAL, OFF(norm_eps), "1e-5", NULL, 1e-12, 1, "epsilon of the norms", T},
+    {"model.tied", "tied", NULL, WEFT_OPT_BOOL, OFF(tied), "true", NULL, NO_LIMIT, "head and embedding share one weight", T},
     {"model.sliding_window", "sliding-window", NULL, WEFT_OPT_INT, OFF(sliding_window), "0", NULL, 0, (double)(1LL << 40),
-     "tokens a query sees, itself included (0: all before it)", T | I},
+     "tokens a query sees, itself included (0: all before it)", T},
 
     {"data.path", "data", "data-path", WEFT_OPT_TEXT, OFF(data_path), NULL, NULL, NO_LIMIT, "text file or token file", T | E},
     {"data.separator", "separator", NULL, WEFT_OPT_TEXT, OFF(separator), NULL, NULL, NO_LIMIT,
@@ -68,9 +68,9 @@ static const weft_opt table[] = {
 
     {"train.steps", "steps", "train-iters|max-steps", WEFT_OPT_INT, OFF(steps), "100", NULL, 1, 1e12, "optimizer steps", T},
     {"train.seq_length", "seq-length", "seq-len|sequence-len", WEFT_OPT_SIZE, OFF(seq_length), "1024", NULL, 1, (double)(1LL << 40),
-     "tokens of a whole sequence T", T | E | I},
+     "tokens of a whole sequence T", T | E},
     {"train.micro_batch_size", "micro-batch-size", NULL, WEFT_OPT_INT, OFF(micro_batch), "1", NULL, 1, 1 << 20,
-     "sequences per forward pass B", T | E | I},
+     "sequences per forward pass B", T | E},
     {"train.global_batch_size", "global-batch-size", NULL, WEFT_OPT_INT, OFF(global_batch), "0", NULL, 0, 1 << 24,
      "sequences per step (0: micro-batch x dp)", T},
     {"train.compare_steps", "compare-one-rank", NULL, WEFT_OPT_INT, OFF(compare_steps), "0", NULL, 0, 1e12,
@@ -129,7 +129,6 @@ static const weft_opt table[] = {
 #undef V
 #undef A
 #undef G
-#undef I
 
 const weft_opt *weft_run_table(int *n)
 {
@@ -261,9 +260,13 @@ weft_status weft_run_model_config(const weft_run *run, weft_model_config *out)
     if (o->model_config) return weft_model_config_read(out, o->model_config);
     if (!o->model_dir) return config_from_table(o, out);
     weft_text path = {0};
+    weft_status st = WEFT_OK;
     weft_text_add(&path, "%s/config.json", o->model_dir);
-    weft_status st =
-        path.failed ? weft_fail(WEFT_ERR_MEMORY, "no memory for a path") : weft_model_config_read(out, path.data);
+    if (path.failed) st = weft_fail(WEFT_ERR_MEMORY, "no memory for a path");
+    else if (access(path.data, F_OK) != 0)
+        st = weft_fail(WEFT_ERR_REFUSED, "%s: there is no config.json in it; a model directory is needed (of a run: "
+                                         "runs/NAME/step-NUMBER)", o->model_dir);
+    else st = weft_model_config_read(out, path.data);
     weft_text_free(&path);
     return st;
 }

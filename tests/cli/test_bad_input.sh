@@ -7,7 +7,7 @@ case=$WEFT_GOLDEN/attention/causal_s128.safetensors
 llama=$WEFT_GOLDEN/models/llama
 
 # words, flags, keys, values
-refused 'did you mean "train"' tarin
+refused "did you mean 'train'" tarin
 refused 'usage' attention
 refused 'too many' attention "$case" "$case"
 refused 'cp-strategy' attention "$case" --cp-stratgy ring

@@ -33,4 +33,15 @@ good generate "$dir" --prompt-ids 1 --max-new-tokens 40 --temperature 1 --top-p 
 [ "$(cat "$tmp/stdout")" = "$(cut -d' ' -f1-40 <<<"$want")" ] || fail "top-p near 0 is not greedy"
 good generate "$WEFT_GOLDEN/models/llama" --prompt "In the beginning" --max-new-tokens 8 --output ids
 [ "$(wc -w <"$tmp/stdout")" -le 8 ] || fail "too many tokens"
+# control bytes of a model that knows nothing: a pipe gets them, a terminal does not
+python3 - "$WEFT" "$WEFT_GOLDEN/models/llama" <<'P' || fail "control bytes: a terminal got some, or a pipe lost them"
+import os, pty, subprocess, sys
+command = [sys.argv[1], "generate", sys.argv[2], "--prompt", "In", "--max-new-tokens", "60", "--temperature", "2"]
+control = set(range(32)) - set(b"\t\n\r") | {127}
+piped = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+terminal, other_end = pty.openpty()
+subprocess.run(command, stdout=other_end, check=True)
+seen = os.read(terminal, 4096)
+sys.exit(not (control & set(piped) and len(seen) >= 30 and not control & set(seen)))
+P
 finish

@@ -110,7 +110,11 @@ static void test_refusals(void **state)
     assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 57}), "the largest T that works is 56");
     assert_ok(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 56}));
     assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 40, .valid_fraction = 0.5}), "the largest T that works is 28");
-    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = 0.1}), "for evaluation is 5, one sequence of T = 8 needs 9");
+    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = 0.1}), "is 5 tokens for evaluation, one sequence of T = 8 needs 9; use 0.158, or 0");
+    weft_batches *c = NULL;
+    assert_ok(weft_batches_create(&c, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = 0.158}));
+    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = 0.157}), "is 8 tokens");
+    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 40, .valid_fraction = 0.1}), "use 0 (none) or a shorter T");
     static const double bad[] = {1, -0.1, NAN, INFINITY};
     for (int k = 0; k < 4; k++)
         assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = bad[k]}), "expected 0 <= x < 1");

@@ -104,7 +104,14 @@ static void test_terminal(void **state)
             assert_int_equal(s.lines, 0); /* one line, written over */
             assert_true(s.longest < (size_t)width);
             assert_memory_equal(s.line, "step     9/10", 13);
-            assert_int_equal(count("\x1b[2m") > 0, colour);
+            const size_t seen = strlen(s.line); /* whole fields only: the full line goes on with a bar, or ends */
+            const weft_record shown = step(9, 10);
+            weft_text full = {0};
+            weft_record_line(&shown, &full);
+            assert_memory_equal(full.data, s.line, seen);
+            assert_true(full.data[seen] == '\0' || !strncmp(full.data + seen, " | ", 3));
+            weft_text_free(&full);
+            assert_int_equal(count("\x1b[2m") > 0, colour && strchr(s.line, '|'));
             weft_progress_note(&p, "saved step 9");
             const weft_record last = step(10, 10);
             weft_progress_step(&p, 10.0001, &last);
