@@ -72,7 +72,8 @@ weft_status weft_fault_pass(weft_fault *f, int rank, const char *site, bool *nan
     case WEFT_FAULT_FAIL:
         return weft_fail(WEFT_ERR_INTERNAL, "injected fault at %s, pass %lld", site, (long long)f->hit);
     case WEFT_FAULT_NAN:
-        if (nan) *nan = true;
+        if (!nan) return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: site %s has no value to turn into a NaN", site);
+        *nan = true;
         break;
     case WEFT_FAULT_NONE: break;
     }

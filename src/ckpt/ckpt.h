@@ -19,6 +19,7 @@ const weft_st_entry *weft_st_at(const weft_st *st, int i);
 const weft_view *weft_st_find(const weft_st *st, const char *name);       /* NULL when absent */
 weft_status weft_st_require(const weft_st *st, const char *name, const weft_view **out); /* names the nearest */
 const char *weft_st_meta(const weft_st *st, const char *key);             /* NULL when absent */
+const char *weft_st_meta_key(const weft_st *st, int i);                   /* NULL past the last */
 const char *weft_st_path(const weft_st *st);
 
 /* Writes views in the canonical order (larger alignment first, then name; header padded to 8), to a

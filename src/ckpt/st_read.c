@@ -323,6 +323,14 @@ weft_status weft_st_require(const weft_st *st, const char *name, const weft_view
     return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is missing; the file holds %d tensors", st->path, name, st->n);
 }
 
+const char *weft_st_meta_key(const weft_st *st, int i)
+{
+    json_t *meta = json_object_get(st->header, "__metadata__");
+    void *at = json_object_iter(meta);
+    while (at && i-- > 0) at = json_object_iter_next(meta, at);
+    return at ? json_object_iter_key(at) : NULL;
+}
+
 const char *weft_st_meta(const weft_st *st, const char *key)
 {
     return json_string_value(json_object_get(json_object_get(st->header, "__metadata__"), key));

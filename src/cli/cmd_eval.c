@@ -24,6 +24,8 @@ static weft_status eval_check(weft_cli *cli)
     if (!cli->options.data_path)
         return weft_fail(WEFT_ERR_REFUSED, "no data: give --data FILE (a text file or a token file)");
     WEFT_TRY(weft_need_file(cli->options.data_path, "data"));
+    if (!cli->options.eval_sequences)
+        return weft_fail(WEFT_ERR_REFUSED, "--eval-sequences 0 leaves nothing to evaluate; give 1 or more");
     cli->options.model_dir = cli->positional[0];
     return weft_run_model_config(&cli->run, &config);
 }

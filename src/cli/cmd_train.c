@@ -23,7 +23,9 @@ typedef struct session { /* one rank's run */
     weft_progress_line progress;
     bool terminal;
     char dir[2048];
-    double *losses;   /* [steps] */
+    int64_t compared;  /* first steps that will be run again on one rank */
+    double *losses;    /* [compared] */
+    double first, last; /* loss of the first and of the last step */
     double last_eval; /* NaN: none */
     bool root;
 } session;
@@ -153,7 +155,9 @@ static weft_status train_steps(session *s)
     for (int64_t step = 1; step <= o->steps; step++) {
         weft_record r;
         WEFT_TRY(weft_trainer_step(s->trainer, &r));
-        s->losses[step - 1] = r.loss;
+        if (step <= s->compared) s->losses[step - 1] = r.loss;
+        if (step == 1) s->first = r.loss;
+        s->last = r.loss;
         if (s->root) {
             WEFT_TRY(weft_jsonl_write(s->jsonl, &r));
             weft_progress_step(&s->progress, weft_now(&weft_world_ctx(s->world)->clock), &r);
@@ -236,8 +240,8 @@ static weft_status compare_one_rank(session *s)
 static weft_status finish(session *s)
 {
     const weft_run_options *o = &s->cli->options;
-    say(s, "\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->losses[o->steps - 1],
-        s->losses[0], weft_trainer_unigram_entropy(s->trainer));
+    say(s, "\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->last,
+        s->first, weft_trainer_unigram_entropy(s->trainer));
     say(s, "checkpoint   %s/step-%08lld (Hugging Face layout)\n", s->dir, (long long)o->steps);
     WEFT_TRY(print_sample(s));
     return compare_one_rank(s);
@@ -247,7 +251,8 @@ static weft_status run_session(session *s)
 {
     const weft_run_options *o = &s->cli->options;
     const weft_engine *e = weft_trainer_engine(s->trainer);
-    WEFT_TRY(WEFT_NEW(e->arena, o->steps, "losses", &s->losses));
+    s->compared = weft_min_i64(o->compare_steps, o->steps);
+    WEFT_TRY(WEFT_NEW(e->arena, s->compared, "losses", &s->losses));
     WEFT_TRY(weft_agree(e->mesh.all, open_dir_on_root(s)));
     print_start(s);
     weft_status trained = train_steps(s);
@@ -277,6 +282,9 @@ static weft_status check_names(const weft_run_options *o)
     if (!*o->run_root) return weft_fail(WEFT_ERR_REFUSED, "--runs is empty; give a folder, as . or runs");
     if (o->run_name && !*o->run_name)
         return weft_fail(WEFT_ERR_REFUSED, "--name is empty; give the name of a folder, or leave it out");
+    if (o->run_name && (strchr(o->run_name, '/') || !strcmp(o->run_name, ".") || !strcmp(o->run_name, "..")))
+        return weft_fail(WEFT_ERR_REFUSED, "--name %s is a path; give one folder's name, and --runs for where it lies",
+                         o->run_name);
     return WEFT_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void print_findings(const weft_report *r)
 {
@@ -53,6 +54,10 @@ static weft_status attention_body(weft_cli *cli, weft_world *world)
 static weft_status check_files(const weft_cli *cli, const char *path)
 {
     WEFT_TRY(weft_need_file(path, "case"));
+    struct stat in, out;
+    if (cli->options.out && !stat(path, &in) && !stat(cli->options.out, &out) && in.st_dev == out.st_dev &&
+        in.st_ino == out.st_ino)
+        return weft_fail(WEFT_ERR_REFUSED, "--out %s is the case itself; give another file", cli->options.out);
     weft_status st = cli->options.out ? weft_writer_check(cli->options.out) : WEFT_OK;
     return st < 0 ? weft_fail_at(st, "--out: ") : WEFT_OK;
 }

@@ -67,7 +67,7 @@ static const weft_opt table[] = {
      "last part of the tokens, kept for evaluation", T | E},
 
     {"train.steps", "steps", "train-iters|max-steps", WEFT_OPT_INT, OFF(steps), "100", NULL, 1, 1e12, "optimizer steps", T},
-    {"train.seq_length", "seq-length", "seq-len|sequence-len", WEFT_OPT_SIZE, OFF(seq_length), "1024", NULL, 1, (double)(1LL << 40),
+    {"train.seq_length", "seq-length", "seq-len|sequence-len", WEFT_OPT_SIZE, OFF(seq_length), "1024", NULL, 1, INT32_MAX,
      "tokens of a whole sequence T", T | E},
     {"train.micro_batch_size", "micro-batch-size", NULL, WEFT_OPT_INT, OFF(micro_batch), "1", NULL, 1, 1 << 20,
      "sequences per forward pass B", T | E},

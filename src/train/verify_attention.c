@@ -56,11 +56,26 @@ static weft_status check_real(const attention_case *c, const char *key, double x
                      weft_st_path(c->file), key, x);
 }
 
+/* A misspelt key would be ignored in silence, and the mask it asks for with it. Keys that resemble none of ours
+ * belong to the file's maker. */
+static weft_status check_meta_key(const char *path, const char *key)
+{
+    static const char *const known[] = {"causal", "window_left", "window_right", "prefix", "scale", "softcap", "dropout"};
+    enum { KNOWN = sizeof known / sizeof *known };
+    for (int i = 0; i < KNOWN; i++)
+        if (!strcmp(key, known[i])) return WEFT_OK;
+    const char *near = !strncmp(key, "window", 6) ? "window_left" : weft_suggest(key, known, KNOWN);
+    if (!near || !strncmp(key, "tol_", 4)) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED, "%s: metadata key \"%s\" is not known; did you mean \"%s\"?", path, key, near);
+}
+
 static weft_status read_meta(attention_case *c)
 {
     weft_cp_problem *p = &c->problem;
     int64_t causal = 0;
     double dropout = 0;
+    const char *key = NULL;
+    for (int i = 0; (key = weft_st_meta_key(c->file, i)); i++) WEFT_TRY(check_meta_key(weft_st_path(c->file), key));
     WEFT_TRY(meta_integer(c->file, "causal", 0, &causal));
     WEFT_TRY(meta_integer(c->file, "window_left", -1, &p->mask.left));
     WEFT_TRY(meta_integer(c->file, "window_right", -1, &p->mask.right));
@@ -93,6 +108,20 @@ static weft_status expect_shape(const attention_case *c, const char *name, const
     if (v->nd == nd && !memcmp(v->shape, shape, (size_t)nd * sizeof *shape)) return is_float(c, name, v);
     return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has shape %s; the others ask for %s", weft_st_path(c->file), name,
                      weft_shape_text(v->shape, v->nd, a, sizeof a), weft_shape_text(shape, nd, b, sizeof b));
+}
+
+/* NaN spreads over whole tiles and an infinity makes one; no result of such a case would mean anything. A sink
+ * of -inf is no sink. */
+static weft_status check_finite(const attention_case *c, const char *name, const weft_view *v)
+{
+    bool sink = !strcmp(name, "sinks");
+    for (int64_t i = 0, n = weft_view_count(v); i < n; i++) {
+        double x = weft_load(v->data, v->dtype, i);
+        if (!isfinite(x) && !(sink && x == -INFINITY))
+            return weft_fail(WEFT_ERR_REFUSED, "%s: element %lld of %s is %g; finite values are needed", weft_st_path(c->file),
+                             (long long)i, name, x);
+    }
+    return WEFT_OK;
 }
 
 static weft_status read_shapes(attention_case *c)
@@ -134,7 +163,9 @@ static weft_status read_shapes(attention_case *c)
                          weft_st_path(c->file));
     if (c->sinks) WEFT_TRY(expect_shape(c, "sinks", c->sinks, 1, (int64_t[]){p->H}));
     if (c->alibi) WEFT_TRY(expect_shape(c, "alibi", c->alibi, 1, (int64_t[]){p->H}));
-    return WEFT_OK;
+    for (int i = Q; i <= DO; i++) WEFT_TRY(check_finite(c, names[i], c->in[i]));
+    if (c->sinks) WEFT_TRY(check_finite(c, "sinks", c->sinks));
+    return c->alibi ? check_finite(c, "alibi", c->alibi) : WEFT_OK;
 }
 
 weft_status weft_read_cu_seqlens(const weft_st *f, weft_arena *arena, int64_t B, int64_t T, weft_docs *docs)

@@ -116,4 +116,29 @@ mkdir -p "$tmp/empty/runs/taken"
 ( cd "$tmp/empty" && timeout 60 "$WEFT" train --data ../data.txt --seq-length 64 --steps 1 --name taken >../stdout 2>../stderr ); code=$?
 [ $code = 2 ] && grep -q 'exists already' "$tmp/stderr" || fail "an existing run folder was not refused: $code $(cat "$tmp/stderr")"
 [ -z "$(ls -A "$tmp/empty/runs/taken")" ] || fail "wrote into an existing run folder"
+rm -rf "$tmp/empty"
+# a path for a name, a result over its own case, nothing to evaluate
+refused 'is a path' train --data "$tmp/data.txt" --seq-length 64 --name ../elsewhere
+cp "$case" "$tmp/own.safetensors"
+refused 'the case itself' attention "$tmp/own.safetensors" --out "$tmp/own.safetensors"
+refused 'nothing to evaluate' eval "$llama" --data "$tmp/data.txt" --eval-sequences 0
+refused 'seq' train --data "$tmp/data.txt" --seq-length 16G
+
+# values that are not finite, metadata that would be ignored
+python3 - "$case" "$tmp" <<'P'
+import json, struct, sys
+raw = open(sys.argv[1], 'rb').read()
+n = struct.unpack('<Q', raw[:8])[0]
+head, body = json.loads(raw[8:8 + n]), bytearray(raw[8 + n:])
+def write(name, h, b):
+    t = json.dumps(h).encode(); t += b' ' * (-len(t) % 8)
+    open(sys.argv[2] + '/' + name, 'wb').write(struct.pack('<Q', len(t)) + t + b)
+a = head['k']['data_offsets'][0]
+body[a + 40:a + 44] = struct.pack('<f', float('nan'))
+write('nan.safetensors', head, body)
+head['__metadata__']['windw_left'] = '3'
+write('key.safetensors', head, raw[8 + n:])
+P
+refused 'element 10 of k' attention "$tmp/nan.safetensors"
+refused 'did you mean "window_left"' attention "$tmp/key.safetensors" --cp 2
 finish

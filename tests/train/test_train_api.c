@@ -19,13 +19,10 @@ static test_dir dir;
 
 static void set(weft_train_options *o, const char *key, const char *value) { assert_ok(weft_train_options_set(o, key, value)); }
 
-static weft_train_options *tiny(const char *cp, const char *dp)
+static weft_train_options *without_model(const char *cp, const char *dp)
 {
     weft_train_options *o;
     assert_ok(weft_train_options_create(&o));
-    set(o, "model.hidden_size", "16");
-    set(o, "model.layers", "1");
-    set(o, "model.heads", "2");
     set(o, "train.seq_length", "33");
     set(o, "steps", "3"); /* by the flag's name */
     set(o, "train.global_batch_size", "2");
@@ -35,6 +32,15 @@ static weft_train_options *tiny(const char *cp, const char *dp)
     set(o, "run.precision", "fp64");
     set(o, "parallel.cp", cp);
     set(o, "parallel.dp", dp);
+    return o;
+}
+
+static weft_train_options *tiny(const char *cp, const char *dp)
+{
+    weft_train_options *o = without_model(cp, dp);
+    set(o, "model.hidden_size", "16");
+    set(o, "model.layers", "1");
+    set(o, "model.heads", "2");
     return o;
 }
 
@@ -89,7 +95,7 @@ static void test_a_saved_model_starts_another_run(void **state)
     assert_refused(weft_group_threads(2, rank_main, &first), "exists");
     weft_train_options_destroy(o);
 
-    second.options = o = tiny("1", "1");
+    second.options = o = without_model("1", "1");
     set(o, "model.dir", saved);
     assert_ok(weft_group_threads(1, rank_main, &second));
     weft_train_options_destroy(o);
