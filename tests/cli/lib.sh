@@ -21,6 +21,14 @@ good() {
   ( cd "$tmp" && timeout 300 "$WEFT" "$@" >stdout 2>stderr </dev/null ); local code=$?
   [ $code = 0 ] || fail "weft $*: exit $code: $(cat "$tmp/stdout" "$tmp/stderr" | tail -n 3)"
 }
+# running PATTERN: is there a process whose words match? (pgrep is not on every machine)
+running() {
+  local c
+  for c in /proc/[0-9]*/cmdline; do
+    if tr '\0' ' ' <"$c" 2>/dev/null | grep -qE -- "$1"; then return 0; fi
+  done
+  return 1
+}
 finish() {
   [ $failures = 0 ] || { echo "$failures failures"; exit 1; }
   echo "all hold"

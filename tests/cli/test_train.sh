@@ -75,13 +75,13 @@ grep -q '2 ranks x 64 threads' "$tmp/stderr" || fail "no warning of more threads
 [ -z "$(find "$tmp/runs/full" -name '*.tmp-*')" ] || fail "left $(find "$tmp/runs/full" -name '*.tmp-*')"
 
 # a rank that is killed ends the job, named, and leaves nobody behind
-( cd "$tmp" && WEFT_FAULT=kill:rank=1:site=cp.ring:hit=9 timeout 60 "$WEFT" train $common --name killed --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
+( cd "$tmp" && WEFT_FAULT=kill:rank=1:site=cp.ring:hit=9 timeout 60 "$WEFT" train $common --name killed-$$ --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
 [ $code = 3 ] || fail "a killed rank gave exit $code"
 grep -q 'rank 1 was killed' "$tmp/stderr" || fail "the killed rank is not named: $(cat "$tmp/stderr")"
-( cd "$tmp" && WEFT_FAULT=fail:rank=2:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name failed --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
+( cd "$tmp" && WEFT_FAULT=fail:rank=2:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name failed-$$ --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
 [ $code = 3 ] && grep -q 'rank 2' "$tmp/stderr" && grep -q 'injected' "$tmp/stderr" || fail "a failing rank: exit $code, $(cat "$tmp/stderr")"
-( cd "$tmp" && WEFT_FAULT=stop:rank=0:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name stuck --cp 2 --cp-strategy ring --timeout 2 >stdout 2>stderr ); code=$?
+( cd "$tmp" && WEFT_FAULT=stop:rank=0:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name stuck-$$ --cp 2 --cp-strategy ring --timeout 2 >stdout 2>stderr ); code=$?
 [ $code = 3 ] && grep -q 'rank 0' "$tmp/stderr" || fail "a stuck rank: exit $code, $(cat "$tmp/stderr")"
 sleep 0.3
-if pgrep -f "$tmp" >/dev/null || pgrep -f -- "--name (killed|failed|stuck)" >/dev/null; then fail "processes stay behind"; fi
+if running "--name (killed|failed|stuck)-$$"; then fail "processes stay behind"; fi
 finish
