@@ -16,9 +16,10 @@ build:
 	@tools/configure.sh $(BUILD) -DWEFT_TESTS=OFF
 	@cmake --build $(BUILD) -j $(JOBS)
 
-demo: build
-	@tools/setup.sh demo
-	@tools/demo.sh
+demo:
+	@tools/setup.sh build demo
+	@$(MAKE) --no-print-directory build
+	@tools/demo.sh $(BUILD)
 
 # The whole of it: unit and program tests, then the same under sanitizers. Ends with "N passed, N failed".
 test:

@@ -114,6 +114,7 @@ static void print_start(session *s)
     weft_text t = {0};
     char bytes[32];
     if (!s->root) return;
+    weft_text_add(&t, "options (* given)\n");
     weft_opts_table(&s->cli->opts, &t);
     weft_text_add(&t, "\nranks        %d (%s): cp %d x dp %d, %d thread%s each, kernels %s\n",
                   weft_world_size(s->world), weft_world_transport(s->world), e->mesh.size.cp, e->mesh.size.dp,

@@ -53,6 +53,7 @@ fresh; stand_in apt-get 'echo "E: no such package" >&2; exit 100'
 expect "apt-get fails" 1 "missing: bible-kjv" ""
 fresh; rm "$work/bin/apt-get"
 expect "no apt-get" 1 "pacman -S" ""
+expect "no apt-get, no text" 1 "--data YOUR.txt" ""
 fresh; stand_in id 'echo 1000'
 expect "no rights" 1 "there is no sudo" ""
 fresh; stand_in id 'echo 1000'; stand_in sudo 'exit 1'
