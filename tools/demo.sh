@@ -9,4 +9,4 @@ if ! command -v bible >/dev/null; then
 fi
 bible -f "gen1:1-rev22:21" >"$text.tmp"
 mv "$text.tmp" "$text"
-exec "$build/weft" train examples/demo.yaml --data "$text" --name demo --overwrite --sample-tokens 300 --compare-one-rank 60
+exec "$build/weft" train examples/demo.yaml --data "$text" --name demo --overwrite --sample-tokens 300 --compare-one-rank 40
