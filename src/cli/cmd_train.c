@@ -127,9 +127,9 @@ static void print_start(session *s)
                   (long long)weft_trainer_windows(s->trainer, true), weft_trainer_unigram_entropy(s->trainer));
     weft_plan_state state = {0};
     if (weft_plan_state_bytes(&e->config, s->cli->run.prec, true, &state) >= 0)
-        weft_text_add(&t, "memory       %s per rank of weights, gradients and moments; ",
+        weft_text_add(&t, "memory       %s per rank of weights, gradients, moments; ",
                       weft_format_bytes((double)weft_plan_state_total(&state), bytes, sizeof bytes));
-    weft_text_add(&t, "%s held by rank 0 before the first step\nfolder       %s\n\n",
+    weft_text_add(&t, "rank 0 holds %s at the start\nfolder       %s\n\n",
                   weft_format_bytes((double)e->ctx->mem.bytes, bytes, sizeof bytes), s->dir);
     fputs(t.data ? t.data : "", stdout);
     fflush(stdout);
