@@ -234,6 +234,9 @@ static weft_status compare_one_rank(session *s)
     bool holds = worst <= limit;
     printf("%sone rank     the same %lld steps: losses within %.1e (limit %.0e): %s\n",
            s->terminal ? "\r" : "", (long long)steps, worst, limit, holds ? "holds" : "DOES NOT HOLD");
+    if (!holds) /* what tells amplified rounding, at a high learning rate, from a fault */
+        printf("             rounding grows with every step of a restless run: compare fewer steps, or all of "
+               "them with --precision fp64\n");
     fflush(stdout);
     return holds ? WEFT_OK : weft_fail(WEFT_ERR_COMPARE, "losses differ by %.1e from one rank", worst);
 }
