@@ -154,7 +154,7 @@ static void test_round_trip(void **state)
 {
     (void)state;
     enum { N = WEFT_DTYPE_COUNT * SHAPES };
-    static char name[N][32], data[N][8 * 257];
+    static char name[N][64], data[N][8 * 257];
     weft_st_entry e[N];
     int n = 0;
     for (int t = 0; t < WEFT_DTYPE_COUNT; t++)

@@ -67,7 +67,7 @@ static int by_name(const void *a, const void *b) { return strcmp(a, b); }
 int test_golden_files(const char *folder, const char *suffix, char path[TEST_FILES_MAX][512])
 {
     const char *golden = getenv("WEFT_GOLDEN");
-    char dir[400];
+    char dir[256];
     int n = 0;
     if (!golden) fail_msg("WEFT_GOLDEN is not set; run through ctest, or point it at tests/golden");
     snprintf(dir, sizeof dir, "%s/%s", golden, folder);
@@ -77,7 +77,7 @@ int test_golden_files(const char *folder, const char *suffix, char path[TEST_FIL
         size_t length = strlen(e->d_name), tail = strlen(suffix);
         if (e->d_name[0] == '.' || length < tail || strcmp(e->d_name + length - tail, suffix)) continue;
         if (n == TEST_FILES_MAX) fail_msg("%s: more than %d files", dir, TEST_FILES_MAX);
-        snprintf(path[n++], 512, "%s/%s", dir, e->d_name);
+        snprintf(path[n++], 512, "%.255s/%.255s", dir, e->d_name);
     }
     closedir(d);
     qsort(path, (size_t)n, sizeof path[0], by_name);

@@ -80,6 +80,7 @@ static void NAME(forward)(const weft_attn_desc *d, const weft_attn_fwd_io *io, c
 static void NAME(finish)(const weft_attn_desc *d, void *o, int64_t o_ld, void *lse, const void *acc, void *m, void *l,
                          const void *sinks, int64_t rows, int threads)
 {
+    (void)threads; /* without OpenMP */
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < rows; i++)
         for (int h = 0; h < d->H; h++) {
@@ -104,6 +105,7 @@ static void NAME(delta)(const weft_attn_desc *d, void *delta, void *dsinks, cons
                         int64_t dout_ld, const void *o, int64_t o_ld, const void *m, const void *l, int64_t rows,
                         int threads)
 {
+    (void)threads;
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
     for (int h = 0; h < d->H; h++) {
         double dsink = 0;
