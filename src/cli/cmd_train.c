@@ -26,6 +26,7 @@ typedef struct session { /* one rank's run */
     int64_t compared;  /* first steps that will be run again on one rank */
     double *losses;    /* [compared] */
     double first, last; /* loss of the first and of the last step */
+    double entropy;     /* unigram, of the text; rank 0 */
     double last_eval; /* NaN: none */
     bool root;
 } session;
@@ -124,7 +125,7 @@ static void print_start(session *s)
     weft_text_add(&t,
                   "data         %lld sequences of %lld tokens to train on, %lld held out; unigram entropy %.4f nats\n",
                   (long long)weft_trainer_windows(s->trainer, false), (long long)o->seq_length,
-                  (long long)weft_trainer_windows(s->trainer, true), weft_trainer_unigram_entropy(s->trainer));
+                  (long long)weft_trainer_windows(s->trainer, true), s->entropy);
     weft_plan_state state = {0};
     if (weft_plan_state_bytes(&e->config, s->cli->run.prec, true, &state) >= 0)
         weft_text_add(&t, "memory       %s per rank of weights, gradients, moments; ",
@@ -245,7 +246,7 @@ static weft_status finish(session *s)
 {
     const weft_run_options *o = &s->cli->options;
     say(s, "\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->last,
-        s->first, weft_trainer_unigram_entropy(s->trainer));
+        s->first, s->entropy);
     say(s, "checkpoint   %s/step-%08lld (Hugging Face layout)\n", s->dir, (long long)o->steps);
     WEFT_TRY(print_sample(s));
     return compare_one_rank(s);
@@ -257,6 +258,7 @@ static weft_status run_session(session *s)
     const weft_engine *e = weft_trainer_engine(s->trainer);
     s->compared = weft_min_i64(o->compare_steps, o->steps);
     WEFT_TRY(WEFT_NEW(e->arena, s->compared, "losses", &s->losses));
+    if (s->root) WEFT_TRY(weft_trainer_unigram_entropy(s->trainer, &s->entropy));
     WEFT_TRY(weft_agree(e->mesh.all, open_dir_on_root(s)));
     print_start(s);
     weft_status trained = train_steps(s);

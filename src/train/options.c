@@ -102,7 +102,7 @@ static const weft_opt table[] = {
      "fp64: reference kernels; 16 bits: operands of products, sums stay fp32 (fp16: weft attention only)", MODEL | A},
     {"run.isa", "isa", NULL, WEFT_OPT_ENUM, OFF(isa), "best", "best|ref|avx2|avx512|amx", NO_LIMIT,
      "instruction set of the kernels (also WEFT_ISA)", MODEL | A},
-    {"run.seed", "seed", NULL, WEFT_OPT_INT, OFF(seed), "1", NULL, 0, 9e15, "seed of weights, data order, sampling", T | E | G},
+    {"run.seed", "seed", NULL, WEFT_OPT_INT, OFF(seed), "1", NULL, 0, 9e15, "seed of weights, data order, sampling", T | G},
     {"run.threads", "threads", NULL, WEFT_OPT_INT, OFF(threads), "0", NULL, 0, 1024, "threads per rank (0: cores / ranks)", MODEL | A},
     {"run.timeout", "timeout", NULL, WEFT_OPT_REAL, OFF(timeout), "120", NULL, 0.1, 1e7,
      "seconds that a rank waits for another before the job ends", RANKS},

@@ -119,7 +119,9 @@ weft_status weft_trainer_save(weft_trainer *t, const char *dir);
 weft_status weft_remove_checkpoint(const char *dir);
 const weft_engine *weft_trainer_engine(const weft_trainer *t);
 int64_t weft_trainer_windows(const weft_trainer *t, bool valid);
-double weft_trainer_unigram_entropy(const weft_trainer *t); /* nats per token, of the training text */
+/* Entropy of single tokens over the whole text, in nats: what a model that knows frequencies only would reach. One
+ * pass over the data. LOCAL */
+weft_status weft_trainer_unigram_entropy(weft_trainer *t, double *nats);
 
 /* The first `steps` steps of the run again, on one rank in this process; *worst: the largest difference to
  * losses[steps]. `progress` after every step. LOCAL */

@@ -130,21 +130,21 @@ void weft_trainer_destroy(weft_trainer *t)
 const weft_engine *weft_trainer_engine(const weft_trainer *t) { return &t->engine; }
 int64_t weft_trainer_windows(const weft_trainer *t, bool valid) { return weft_batches_windows(t->batches, valid); }
 
-double weft_trainer_unigram_entropy(const weft_trainer *t)
+weft_status weft_trainer_unigram_entropy(weft_trainer *t, double *nats)
 {
     enum { BLOCK = 4096 };
     int32_t id[BLOCK];
-    int64_t total = weft_tokens_count(t->tokens), count[WEFT_BYTE_VOCAB] = {0};
+    int64_t total = weft_tokens_count(t->tokens), *count = NULL;
+    WEFT_TRY(WEFT_NEW0(t->arena, t->config.V, "token counts", &count));
     for (int64_t at = 0; at < total; at += BLOCK) {
         int64_t n = weft_min_i64(BLOCK, total - at);
-        if (weft_tokens_read(t->tokens, at, n, id) < 0) return NAN;
-        for (int64_t i = 0; i < n; i++)
-            if (id[i] < WEFT_BYTE_VOCAB) count[id[i]]++;
+        WEFT_TRY(weft_tokens_read(t->tokens, at, n, id));
+        for (int64_t i = 0; i < n; i++) count[id[i]]++;
     }
-    double h = 0;
-    for (int i = 0; i < WEFT_BYTE_VOCAB; i++)
-        if (count[i]) h -= (double)count[i] / (double)total * log((double)count[i] / (double)total);
-    return h;
+    *nats = 0;
+    for (int64_t i = 0; i < t->config.V; i++)
+        if (count[i]) *nats -= (double)count[i] / (double)total * log((double)count[i] / (double)total);
+    return WEFT_OK;
 }
 
 weft_status weft_trainer_save(weft_trainer *t, const char *dir)

@@ -121,6 +121,7 @@ rm -rf "$tmp/empty"
 refused 'is a path' train --data "$tmp/data.txt" --seq-length 64 --name ../elsewhere
 cp "$case" "$tmp/own.safetensors"
 refused 'the case itself' attention "$tmp/own.safetensors" --out "$tmp/own.safetensors"
+refused 'seed' eval "$llama" --data "$tmp/data.txt" --seed 3 # it would not act
 refused 'nothing to evaluate' eval "$llama" --data "$tmp/data.txt" --eval-sequences 0
 refused 'seq' train --data "$tmp/data.txt" --seq-length 16G
 

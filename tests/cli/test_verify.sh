@@ -27,4 +27,9 @@ for model in llama qwen2 qwen3 mistral gpt2; do
   done
 done
 refused 'no target is valid' verify "$WEFT_GOLDEN/models/llama" "$tmp/none"
+# --timeout holds here as elsewhere: a rank that stands still is named within it
+begin=$SECONDS
+llama=$WEFT_GOLDEN/models/llama
+WEFT_FAULT=stop:rank=1:site=cp.ring:hit=2 timeout 60 "$WEFT" verify "$llama" "$llama/case.safetensors" --cp 2 --cp-strategy ring --timeout 2 >"$tmp/stdout" 2>"$tmp/stderr"; code=$?
+[ $code = 3 ] && grep -q 'rank 1' "$tmp/stderr" && [ $((SECONDS - begin)) -lt 30 ] || fail "a stuck rank in verify: exit $code after $((SECONDS - begin)) s, $(cat "$tmp/stderr")"
 finish

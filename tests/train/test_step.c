@@ -181,6 +181,37 @@ static void the_same_run_twice_is_the_same_bits(void **state)
     free(b.weights);
 }
 
+typedef struct entropy_job { const weft_run *run; double nats; } entropy_job;
+
+static weft_status entropy_body(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    entropy_job *j = ud;
+    weft_trainer *t = NULL;
+    (void)ctx;
+    WEFT_TRY(weft_trainer_create(&t, world, j->run));
+    weft_status st = weft_trainer_unigram_entropy(t, &j->nats);
+    weft_trainer_destroy(t);
+    return st;
+}
+
+/* Two tokens in turn, one of them no byte: ln 2, whatever the vocabulary. */
+static void entropy_counts_every_token(void **state)
+{
+    (void)state;
+    int32_t id[200];
+    test_run t;
+    const char *path = test_dir_file(&dir, "two.tokens");
+    for (int i = 0; i < 200; i++) id[i] = i % 2 ? 5 : 999;
+    assert_ok(weft_tokens_write(path, id, 200, (int64_t[]){0, 200}, 1, 1000));
+    test_run_open(&t, WEFT_CMD_TRAIN,
+                  W("--data", path, "--vocab-size", "1000", "--hidden-size", "8", "--num-attention-heads", "2", "--num-layers", "1",
+                    "--seq-length", "20", "--steps", "1", "--valid-fraction", "0"));
+    entropy_job j = {.run = &t.run};
+    assert_ok(weft_run_threads(1, entropy_body, &j));
+    assert_at_most(fabs(j.nats - log(2)), 1e-12);
+    test_run_close(&t);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -203,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout_gives_the_same_step), cmocka_unit_test(documents),
                                        cmocka_unit_test(nothing_is_allocated_after_the_first_step),
-                                       cmocka_unit_test(the_same_run_twice_is_the_same_bits)};
+                                       cmocka_unit_test(the_same_run_twice_is_the_same_bits),
+                                       cmocka_unit_test(entropy_counts_every_token)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
