@@ -2,8 +2,8 @@
  *
  * The 128-bit counter is an address, so a value depends on what it is for and never on who computes it,
  * in which order, or how often:
- *   word 0   position, low 32 bits        (dropout of scores: key position)
- *   word 1   position, high 32 bits       (dropout of scores: query position)
+ *   word 0   position, low 32 bits        (dropout of scores: key token of the row / 4; its output word is token % 4)
+ *   word 1   position, high 32 bits       (dropout of scores: query token of the row)
  *   word 2   sample (low 16 bits) | head or channel (high 16 bits)
  *   word 3   step (low 20 bits) | layer and site (high 12 bits: layer 8, site 4)
  * Larger numbers wrap inside their field; two addresses that wrap together share a value, which is

@@ -107,6 +107,27 @@ weft_status weft_wait_all(weft_req *reqs, int n);
 /* Moves what can move; for kernels' poll. Errors surface at the next wait. */
 void weft_progress(weft_world *w);
 
+/* ---- reading in place ----------------------------------------------------------------------------- */
+
+/* Memory for buffers that travel: with peer memory (transport `local`) other ranks can read it in place, in a
+ * simulated world it is addresses without memory that must never be touched, else it is host memory. The
+ * provider lives as long as the world; release everything before the world closes. LOCAL */
+const weft_mem_provider *weft_world_buffers(weft_world *w);
+/* Whether receives may be answered in place; false where the transport cannot, or after weft_world_copy_only. */
+bool weft_world_peer_memory(const weft_world *w);
+/* From now on every message is copied (for comparison; results are the same bits). COLLECTIVE in effect: all ranks alike */
+void weft_world_copy_only(weft_world *w);
+
+/* A receive that the transport may answer with the sender's own memory instead of copying it into buf. After
+ * completion weft_received says where the bytes lie: buf, or the memory of a rank. Until weft_release (exactly once per
+ * completed receive of this kind; cheap for a copied one) the sender's request stays open, so the bytes do not
+ * change. What was received in place may be sent on before it is released. bytes_logical is counted as ever,
+ * bytes_copied is not. */
+weft_status weft_irecv_view(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                            weft_queue *queue, weft_req *req);
+const void *weft_received(const weft_req *req);
+void weft_release(weft_req *req);
+
 /* ---- collectives (COLLECTIVE over the comm) ------------------------------------------------------- */
 
 /* counts[i]: bytes of rank i. recv has room for their sum, in rank order; send may be its own place in recv. */

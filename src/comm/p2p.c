@@ -73,6 +73,32 @@ weft_status weft_irecv(weft_comm *c, void *buf, size_t bytes, int peer, int tag,
     return bytes == 0 ? WEFT_OK : w->tp->post_recv(w->ep, req, queue);
 }
 
+/* ---- reading in place ---------------------------------------------------------------------------------- */
+
+const weft_mem_provider *weft_world_buffers(weft_world *w)
+{
+    (void)w;
+    return &weft_mem_host;
+}
+
+bool weft_world_peer_memory(const weft_world *w)
+{
+    (void)w;
+    return false;
+}
+
+void weft_world_copy_only(weft_world *w) { (void)w; }
+
+weft_status weft_irecv_view(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                            weft_queue *queue, weft_req *req)
+{
+    return weft_irecv(c, buf, bytes, peer, tag, kind, queue, req);
+}
+
+const void *weft_received(const weft_req *req) { return req->recv; }
+
+void weft_release(weft_req *req) { (void)req; }
+
 /* ---- called by transports ----------------------------------------------------------------------------- */
 
 void weft_req_copied(weft_req *req, size_t bytes) { req->comm->counters.bytes_copied += (int64_t)bytes; }

@@ -294,8 +294,9 @@ void weft_attention_tokens(const weft_attention *a, int64_t *index, int64_t *pos
     for (int64_t i = s->first[me]; i < s->first[me + 1]; i++)
         for (int64_t j = 0; j < s->seg[i].len; j++, at++) {
             const weft_segment *g = &s->seg[i];
-            if (index) index[at] = g->row * s->T + g->token + j * g->stride;
-            if (position) position[at] = g->start + j * g->stride;
+            int64_t step = weft_segment_step(g, j);
+            if (index) index[at] = g->row * s->T + g->token + step;
+            if (position) position[at] = g->start + step;
         }
 }
 
@@ -306,8 +307,8 @@ size_t weft_attention_state_bytes(const weft_attention *a)
 
 weft_attention_traffic weft_attention_bytes(const weft_attention *a)
 {
-    return (weft_attention_traffic){.sent = a->sent, .forward_formula = weft_cp_forward_bytes(a->plan, 0),
-                                    .backward_formula = weft_cp_backward_bytes(a->plan, 0)};
+    return (weft_attention_traffic){.sent = a->sent, .forward_formula = weft_cp_planned(a->plan, 0).forward_bytes,
+                                    .backward_formula = weft_cp_planned(a->plan, 0).backward_bytes};
 }
 
 void weft_attention_describe(const weft_attention *a, char *text, size_t size)

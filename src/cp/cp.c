@@ -20,7 +20,7 @@ static weft_status alloc_slot(weft_cp_plan *plan, weft_arena *arena, weft__cp_sl
 {
     WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp slots", &slot->kv_rows));
     WEFT_TRY(WEFT_NEW0(arena, plan->pair_capacity, "cp slots", &slot->pairs));
-    return WEFT_NEW0(arena, (int64_t)plan->P * WEFT__CP_WAVES + 1, "cp slots", &slot->first);
+    return WEFT_NEW0(arena, (int64_t)plan->P * plan->waves + 1, "cp slots", &slot->first);
 }
 
 /* Buffers that every strategy needs. */
@@ -28,13 +28,13 @@ static weft_status alloc_common(weft_cp_plan *plan, weft_arena *arena)
 {
     const weft_cp_problem *p = &plan->problem;
     size_t real = weft_dtype_size(weft_prec_real(p->prec));
-    int64_t heads = plan->q_rows_max * p->H;
-    WEFT_TRY(weft_arena_zalloc(arena, heads * weft_max_i64(p->D, p->Dv), real, "cp acc, dq", &plan->rows));
-    WEFT_TRY(weft_arena_zalloc(arena, (int64_t)plan->ops->attn.work_bytes(&plan->desc, plan->run.threads), 1,
-                               "cp kernel work", &plan->run.work));
+    int64_t heads = plan->q_rows_max * plan->desc.H;
+    WEFT_TRY(weft_arena_alloc(plan->buffers, heads * weft_max_i64(p->D, p->Dv), real, "cp acc, dq", &plan->rows));
+    WEFT_TRY(weft_arena_alloc(arena, (int64_t)plan->ops->attn.work_bytes(&plan->desc, plan->run.threads), 1,
+                              "cp kernel work", &plan->run.work));
     if (p->need_backward) {
-        WEFT_TRY(weft_arena_zalloc(arena, heads, real, "cp delta", &plan->delta));
-        WEFT_TRY(weft_arena_zalloc(arena, plan->kv_rows_max, plan->dkv_row_bytes, "cp own dK,dV", &plan->own));
+        WEFT_TRY(weft_arena_alloc(plan->buffers, heads, real, "cp delta", &plan->delta));
+        WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max, plan->dkv_row_bytes, "cp own dK,dV", &plan->own));
     }
     WEFT_TRY(WEFT_NEW0(arena, p->slots, "cp slots", &plan->slots));
     for (int i = 0; i < p->slots; i++) WEFT_TRY(alloc_slot(plan, arena, &plan->slots[i]));
@@ -54,35 +54,39 @@ static weft_status copy_alibi(weft_cp_plan *plan, weft_arena *arena)
 
 static void poll(void *world) { weft_progress(world); }
 
-static void fill(weft_cp_plan *plan, const weft_kern *kern, weft_comm *comm)
+/* What follows from the draft. */
+static void fill(weft_cp_plan *plan)
 {
     const weft_cp_problem *p = &plan->problem;
-    int64_t width = (int64_t)p->Hkv * (p->D + p->Dv);
-    plan->comm = comm;
-    plan->world = weft_comm_world(comm);
+    int64_t width = (int64_t)plan->desc.Hkv * (p->D + p->Dv);
+    int all = plan->team.size * plan->group;
+    plan->world = weft_comm_world(plan->team.comm);
     plan->ctx = weft_world_ctx(plan->world);
-    plan->P = weft_comm_size(comm);
-    plan->rank = weft_comm_rank(comm);
-    plan->ops = &kern->op[p->prec];
+    plan->P = plan->team.size;
+    plan->rank = plan->team.rank;
+    plan->ops = &plan->kern->op[p->prec];
     plan->kv_row_bytes = (size_t)width * weft_dtype_size(weft_prec_compute(p->prec));
     plan->dkv_row_bytes = (size_t)width * weft_dtype_size(weft_prec_real(p->prec));
-    plan->q_rows_max = weft_shard_max_rows(p->layout, p->B, p->Tq, plan->P);
-    plan->kv_rows_max = weft_shard_max_rows(p->layout, p->B, p->T, plan->P);
-    plan->pair_capacity = weft__cp_pair_capacity(p, plan->P);
+    plan->q_rows_max = plan->group * weft_shard_max_rows(p->layout, p->B, p->Tq, all);
+    plan->kv_rows_max = plan->group * weft_shard_max_rows(p->layout, p->B, p->T, all);
+    plan->waves = 2;
+    plan->pair_capacity = weft__cp_pair_capacity(plan);
     plan->run.threads = plan->ctx->threads;
-    if (plan->overlap && plan->P > 1) {
+    if (plan->options.overlap && plan->P > 1) {
         plan->run.poll = poll;
         plan->run.poll_ud = plan->world;
     }
 }
 
-static weft_status build(weft_cp_plan **out, weft_arena *arena, const weft_kern *kern, weft_comm *comm,
-                         const weft_cp_plan *draft)
+weft_status weft__cp_build(weft_cp_plan **out, weft_arena *arena, weft_arena *buffers, const weft_kern *kern,
+                           const weft_cp_plan *draft)
 {
     weft_cp_plan *plan;
     WEFT_TRY(WEFT_NEW(arena, 1, "cp plan", &plan));
     *plan = *draft;
-    fill(plan, kern, comm);
+    plan->buffers = buffers;
+    plan->kern = kern;
+    fill(plan);
     WEFT_TRY(copy_alibi(plan, arena));
     WEFT_TRY(alloc_common(plan, arena));
     WEFT_TRY(plan->strategy->plan(plan, arena));
@@ -90,29 +94,48 @@ static weft_status build(weft_cp_plan **out, weft_arena *arena, const weft_kern 
     return WEFT_OK;
 }
 
-static weft_status draft_plan(weft_cp_plan *draft, const weft_cp_problem *problem, const weft_cp_options *options, int P)
+static weft_status draft_plan(weft_cp_plan *draft, weft_comm *comm, const weft_cp_problem *problem,
+                              const weft_cp_options *options)
 {
-    *draft = (weft_cp_plan){.problem = *problem, .overlap = options->overlap};
-    WEFT_TRY(weft__cp_check(problem, &draft->desc));
-    return weft__cp_choose(problem, options->strategy, P, &draft->strategy);
+    int P = weft_comm_size(comm);
+    weft_profile plain = weft_profile_default();
+    *draft = (weft_cp_plan){.problem = *problem, .options = *options, .group = 1,
+                            .team = {.comm = comm, .first = 0, .step = 1, .size = P, .rank = weft_comm_rank(comm)}};
+    WEFT_TRY(weft__cp_check(problem, options, &draft->desc));
+    weft__cp_ask ask = {&draft->problem, &draft->options, options->profile ? options->profile : &plain, P};
+    return weft__cp_choose(&ask, &draft->strategy);
+}
+
+static weft_status build_root(weft_cp_plan **out, weft_arena *arena, const weft_kern *kern, const weft_cp_plan *draft)
+{
+    weft_world *world = weft_comm_world(draft->team.comm);
+    weft_arena *buffers = NULL;
+    WEFT_TRY(weft_arena_create(&buffers, &weft_world_ctx(world)->mem, "cp buffers", weft_world_buffers(world)));
+    weft_status st = weft__cp_build(out, arena, buffers, kern, draft);
+    if (st < 0) weft_arena_destroy(buffers);
+    return st;
 }
 
 weft_status weft_cp_plan_create(weft_cp_plan **out, weft_arena *arena, const weft_kern *kern, weft_comm *comm,
                                 const weft_cp_problem *problem, const weft_cp_options *options)
 {
     weft_cp_plan draft, *plan = NULL;
-    WEFT_TRY(weft_agree(comm, draft_plan(&draft, problem, options, weft_comm_size(comm))));
-    WEFT_TRY(check_same(comm, weft__cp_hash(problem, draft.strategy->name)));
+    WEFT_TRY(weft_agree(comm, draft_plan(&draft, comm, problem, options)));
+    WEFT_TRY(check_same(comm, weft__cp_hash(problem, options, draft.strategy->name)));
     weft_mark mark = weft_arena_mark(arena);
-    weft_status st = weft_agree(comm, build(&plan, arena, kern, comm, &draft));
-    if (st < 0) weft_arena_release(arena, mark);
-    else *out = plan;
+    weft_status st = weft_agree(comm, build_root(&plan, arena, kern, &draft));
+    if (st < 0) {
+        weft_cp_plan_destroy(plan); /* built here, refused elsewhere */
+        weft_arena_release(arena, mark);
+    } else *out = plan;
     return st;
 }
 
 void weft_cp_plan_destroy(weft_cp_plan *plan)
 {
-    if (plan) plan->strategy = NULL; /* memory is the arena's; a use after this fails at once */
+    if (!plan) return;
+    weft_arena_destroy(plan->buffers);
+    plan->strategy = NULL; /* the rest of the memory is the arena's; a use after this fails at once */
 }
 
 /* ---- binding ----------------------------------------------------------------------------------------- */
@@ -126,7 +149,7 @@ static weft_status check_shards(const weft_cp_plan *plan, const weft_shard *q, c
                          (long long)kv->B);
     /* Of all ranks, not of this one alone: a rank that refuses by itself would leave the others waiting. For the
      * same reason segments are counted here and not pairs later: what passes here fits (cp_pairs.c). */
-    int64_t most = weft_shard_capacity(plan->problem.B, plan->problem.max_docs, plan->P);
+    int64_t most = weft_shard_capacity(plan->problem.B, plan->problem.max_docs, plan->P * plan->group);
     if (q->first[plan->P] > most || kv->first[plan->P] > most)
         return weft_fail(
             WEFT_ERR_REFUSED,
@@ -151,9 +174,8 @@ static weft_status check_slot(const weft_cp_plan *plan, int slot)
     return WEFT_OK;
 }
 
-weft_status weft_cp_bind(weft_cp_plan *plan, int slot, const weft_shard *q, const weft_shard *kv)
+weft_status weft__cp_bind_slot(weft_cp_plan *plan, int slot, const weft_shard *q, const weft_shard *kv)
 {
-    WEFT_TRY(check_slot(plan, slot));
     weft__cp_slot *s = &plan->slots[slot];
     s->bound = false;
     WEFT_TRY(check_shards(plan, q, kv));
@@ -161,9 +183,15 @@ weft_status weft_cp_bind(weft_cp_plan *plan, int slot, const weft_shard *q, cons
     s->kv_total = 0;
     for (int r = 0; r < plan->P; r++) s->kv_total += s->kv_rows[r] = kv->rows[r];
     WEFT_TRY(weft__cp_bind_pairs(plan, s, q, kv));
-    plan->strategy->bind(plan, s);
+    WEFT_TRY(plan->strategy->bind(plan, s, q, kv));
     s->bound = true;
     return WEFT_OK;
+}
+
+weft_status weft_cp_bind(weft_cp_plan *plan, int slot, const weft_shard *q, const weft_shard *kv)
+{
+    WEFT_TRY(check_slot(plan, slot));
+    return weft__cp_bind_slot(plan, slot, q, kv);
 }
 
 /* ---- running ----------------------------------------------------------------------------------------- */
@@ -198,5 +226,6 @@ void weft_cp_describe(const weft_cp_plan *plan, weft_text *out) { plan->strategy
 
 size_t weft_cp_kv_buffer_bytes(const weft_cp_plan *plan) { return plan->kv_buffer_bytes; }
 
-int64_t weft_cp_forward_bytes(const weft_cp_plan *plan, int slot) { return plan->slots[slot].forward_bytes; }
-int64_t weft_cp_backward_bytes(const weft_cp_plan *plan, int slot) { return plan->slots[slot].backward_bytes; }
+size_t weft_cp_pool_bytes(const weft_cp_plan *plan) { return plan->pool_bytes; }
+size_t weft_cp_kept_bytes(const weft_cp_plan *plan) { return plan->kept_bytes; }
+weft_cp_traffic weft_cp_planned(const weft_cp_plan *plan, int slot) { return plan->slots[slot].traffic; }

@@ -5,8 +5,12 @@
  * micro-batch into pairs and message sizes in a slot. forward and backward (COLLECTIVE) are given a slot and
  * allocate nothing, read no environment, log nothing and branch on no strategy.
  *
+ * The P ranks form a grid of U head ranks x R context ranks, P = U R, rank = u + U r. The head stage is an
+ * all-to-all inside a head group (same r): afterwards a rank holds the rows of all U ranks, for its own heads only.
+ * The context stage exchanges keys and values among the ranks of same u.
+ *
  * Blocks are taken in the order of the plan, never of arrival: own rows first, then those of rank r-1, r-2,
- * ... (mod P), in every strategy of one context group; so pcp and ring give the same bits. */
+ * ... (mod R), in every strategy of one context group; so pcp, ring and pairwise give the same bits. */
 #ifndef WEFT_CP_H
 #define WEFT_CP_H
 
@@ -24,50 +28,77 @@ typedef struct weft_cp_problem {
     weft_mask mask;
     const void *alibi;        /* [H] (R) or NULL */
     bool sinks;
+    double dropout;           /* of probabilities, in [0, 1) */
+    uint64_t seed;            /* of dropout; step and layer come with each call */
     weft_layout layout;
     bool need_backward;
     int slots;                /* micro-batches alive at once, >= 1 */
 } weft_cp_problem;
 
-typedef struct weft_cp_options {
-    const char *strategy;     /* "none", "pcp", "ring", or "auto" */
+/* Element type of keys and values while they travel, or of travelling gradient sums. SAME: C, or R. */
+typedef enum { WEFT_CP_WIRE_SAME, WEFT_CP_WIRE_FP32, WEFT_CP_WIRE_BF16, WEFT_CP_WIRE_FP16, WEFT_CP_WIRE_FP8 } weft_cp_wire;
+
+typedef struct weft_cp_options { /* zeros are defaults, but for the first two */
+    const char *strategy;     /* a name of weft_cp_names, or "auto" */
     bool overlap;             /* false: wait for each exchange first; no bit changes */
+    int head_size;            /* U of dcp and its kin; 0: the largest that is useful */
+    bool keep_heads;          /* keep q, k, v in head layout from forward to backward (weft_cp_kept_bytes per layer)
+                                 instead of repeating the exchange */
+    weft_cp_wire comm_dtype;  /* of K,V */
+    weft_cp_wire grad_dtype;  /* of dK,dV sums: SAME, FP32 or BF16 */
+    bool fp8;                 /* K,V travel and are kept as e4m3, dO travels as e5m2, one scale per block of rows and head */
+    size_t buffer_bytes;      /* messages are cut into pieces of so many bytes; 0: whole messages */
+    const weft_profile *profile; /* for "auto"; NULL: weft_profile_default */
 } weft_cp_options;
 
 typedef struct weft_cp_plan weft_cp_plan;
 
 typedef struct weft_cp_io {   /* this rank's rows; `ld` in elements between rows; heads lie D (Dv) apart */
     int layer;                /* for messages about a stuck rank, and addresses */
+    uint32_t step;            /* optimizer step: the address of dropout */
     const void *q, *k, *v;    /* (C) [Sq,H,D] [S,Hkv,D] [S,Hkv,Dv] */
     int64_t q_ld, k_ld, v_ld;
     const void *sinks;        /* (R) [H] or NULL */
     void *o; int64_t o_ld;    /* (C) [Sq,H,Dv]; forward writes, backward reads */
     void *m, *l;              /* (R) [Sq,H]; forward writes, backward reads */
     void *lse;                /* (R) [Sq,H] or NULL; forward writes */
+    void *kept;               /* weft_cp_kept_bytes, 64-byte aligned; forward writes, backward reads; NULL when 0 */
     const void *dout; int64_t dout_ld; /* (C) backward only, as all below */
     void *dq, *dk, *dv;       /* (C) written, not added */
     int64_t dq_ld, dk_ld, dv_ld;
     void *dsinks;             /* (R) [H] +=, this rank's part; or NULL */
 } weft_cp_io;
 
-/* Buffers come from `arena`; the plan lives as long as it. Refuses on every rank alike. */
+/* Small things come from `arena`, buffers from the world's provider (weft_world_buffers), both until destroy; the
+ * plan must be destroyed before arena and world. Refuses on every rank alike. */
 weft_status weft_cp_plan_create(weft_cp_plan **out, weft_arena *arena, const weft_kern *kern, weft_comm *comm,
                                 const weft_cp_problem *problem, const weft_cp_options *options);
-void weft_cp_plan_destroy(weft_cp_plan *plan);
+void weft_cp_plan_destroy(weft_cp_plan *plan); /* NULL is fine */
 /* q and kv: the same shard for self-attention. Refuses what exceeds the plan's largest case. */
 weft_status weft_cp_bind(weft_cp_plan *plan, int slot, const weft_shard *q, const weft_shard *kv);
 weft_status weft_cp_forward(weft_cp_plan *plan, int slot, const weft_cp_io *io);
 weft_status weft_cp_backward(weft_cp_plan *plan, int slot, const weft_cp_io *io);
 
-/* "(ring P=4 zigzag (kernel avx512 64x128))" */
+/* "(heads U=2 (ring R=4 zigzag (kernel avx512 64x120)))" */
 void weft_cp_describe(const weft_cp_plan *plan, weft_text *out);
 /* Bytes of K,V buffers that the plan holds for travelling blocks (its peak: fixed at plan time). */
 size_t weft_cp_kv_buffer_bytes(const weft_cp_plan *plan);
-/* What one forward / backward of this slot sends from this rank, by the formulas of the plan. */
-int64_t weft_cp_forward_bytes(const weft_cp_plan *plan, int slot);
-int64_t weft_cp_backward_bytes(const weft_cp_plan *plan, int slot);
+/* Bytes of all communication buffers: allocated and touched when the plan is made, never again. */
+size_t weft_cp_pool_bytes(const weft_cp_plan *plan);
+/* Bytes that a layer must keep in io.kept from forward to backward; 0 when nothing. */
+size_t weft_cp_kept_bytes(const weft_cp_plan *plan);
+
+typedef struct weft_cp_traffic { /* what one call sends from this rank, by the formulas of the plan */
+    int64_t forward_bytes, backward_bytes;
+    int64_t forward_messages, backward_messages; /* pieces */
+} weft_cp_traffic;
+weft_cp_traffic weft_cp_planned(const weft_cp_plan *plan, int slot);
 
 /* The names in the table of strategies, for help and refusals. */
 const char *const *weft_cp_names(int *n);
+
+/* How "auto" would choose: appends one line per strategy, the chosen one first, with its seconds by the profile or the
+ * reason why it cannot be. LOCAL, pure */
+weft_status weft_cp_explain(const weft_cp_problem *problem, const weft_cp_options *options, int P, weft_text *out);
 
 #endif

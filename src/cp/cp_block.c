@@ -18,15 +18,6 @@ weft_status weft__cp_step(weft_cp_plan *plan, const weft_cp_io *io, const char *
     return WEFT_OK;
 }
 
-weft_status weft__cp_wait(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int step, weft_req *reqs, int n)
-{
-    weft_place(plan->world, op, io->layer, step);
-    double begin = weft_now(&plan->ctx->clock);
-    WEFT_TRY(weft_wait_all(reqs, n));
-    weft_trace_emit(&plan->ctx->trace, "comm", op, begin, weft_now(&plan->ctx->clock), io->layer, step);
-    return WEFT_OK;
-}
-
 /* ---- where a block lies ------------------------------------------------------------------------------ */
 
 static size_t c_size(const weft_cp_plan *plan) { return weft_dtype_size(weft_prec_compute(plan->problem.prec)); }
@@ -36,24 +27,20 @@ static int64_t v_width(const weft_cp_plan *plan) { return (int64_t)plan->desc.Hk
 
 weft__cp_block weft__cp_own_block(const weft_cp_io *io) { return (weft__cp_block){io->k, io->v, io->k_ld, io->v_ld}; }
 
-weft__cp_block weft__cp_block_in(const weft_cp_plan *plan, const void *buffer, int64_t rows)
+weft__cp_block weft__cp_block_in(const weft_cp_plan *plan, const void *buffer)
 {
-    const char *v = (const char *)buffer + (size_t)(rows * k_width(plan)) * c_size(plan);
-    return (weft__cp_block){buffer, v, k_width(plan), v_width(plan)};
-}
-
-static char *pack_rows(char *to, const void *from, int64_t ld, int64_t width, int64_t rows, size_t size)
-{
-    for (int64_t i = 0; i < rows; i++, to += (size_t)width * size)
-        memcpy(to, (const char *)from + (size_t)(i * ld) * size, (size_t)width * size);
-    return to;
+    int64_t ld = k_width(plan) + v_width(plan);
+    return (weft__cp_block){buffer, (const char *)buffer + (size_t)k_width(plan) * c_size(plan), ld, ld};
 }
 
 void weft__cp_pack(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *buffer)
 {
-    int64_t rows = slot->kv_rows[plan->rank];
-    char *v = pack_rows(buffer, io->k, io->k_ld, k_width(plan), rows, c_size(plan));
-    pack_rows(v, io->v, io->v_ld, v_width(plan), rows, c_size(plan));
+    size_t size = c_size(plan), k = (size_t)k_width(plan) * size, v = (size_t)v_width(plan) * size;
+    char *to = buffer;
+    for (int64_t i = 0; i < slot->kv_rows[plan->rank]; i++, to += k + v) {
+        memcpy(to, (const char *)io->k + (size_t)(i * io->k_ld) * size, k);
+        memcpy(to + k, (const char *)io->v + (size_t)(i * io->v_ld) * size, v);
+    }
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------- */
@@ -63,14 +50,21 @@ void weft__cp_forward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const
     plan->ops->attn.start(&plan->desc, plan->rows, io->m, io->l, slot->q_rows);
 }
 
+/* The address of this call's dropout. */
+static uint32_t drop_word3(const weft_cp_io *io)
+{
+    return weft_philox_word3(io->step, (uint32_t)io->layer, WEFT_SITE_DROP_ATTENTION);
+}
+
 void weft__cp_forward_block(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, int step,
                             weft__cp_block block)
 {
     const weft_attn_fwd_io a = {.q = io->q, .k = block.k, .v = block.v, .q_ld = io->q_ld, .k_ld = block.k_ld,
-                                .v_ld = block.v_ld, .acc = plan->rows, .m = io->m, .l = io->l};
+                                .v_ld = block.v_ld, .acc = plan->rows, .m = io->m, .l = io->l,
+                                .drop_word3 = drop_word3(io)};
     double begin = weft_now(&plan->ctx->clock);
-    const int64_t *first = slot->first + step * WEFT__CP_WAVES;
-    for (int w = 0; w < WEFT__CP_WAVES; w++)
+    const int64_t *first = slot->first + (int64_t)step * plan->waves;
+    for (int w = 0; w < plan->waves; w++)
         if (first[w + 1] > first[w])
             plan->ops->attn.forward(&plan->desc, &a, slot->pairs + first[w], first[w + 1] - first[w], &plan->run);
     weft_trace_emit(&plan->ctx->trace, "compute", "cp.forward.block", begin, weft_now(&plan->ctx->clock), io->layer, step);
@@ -87,8 +81,9 @@ void weft__cp_forward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const w
 void weft__cp_backward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
 {
     bool sinks = plan->problem.sinks;
-    plan->ops->attn.delta(&plan->desc, plan->delta, sinks ? io->dsinks : NULL, sinks ? io->sinks : NULL, io->dout,
-                          io->dout_ld, io->o, io->o_ld, io->m, io->l, slot->q_rows, plan->run.threads);
+    if (!plan->given_delta)
+        plan->ops->attn.delta(&plan->desc, plan->delta, sinks ? io->dsinks : NULL, sinks ? io->sinks : NULL, io->dout,
+                              io->dout_ld, io->o, io->o_ld, io->m, io->l, slot->q_rows, plan->run.threads);
     memset(plan->rows, 0, (size_t)(slot->q_rows * plan->desc.H * plan->desc.D) * r_size(plan));
 }
 
@@ -99,12 +94,13 @@ void weft__cp_backward_block(weft_cp_plan *plan, const weft__cp_slot *slot, cons
     char *dv = (char *)dkv + (size_t)(slot->kv_rows[owner] * k_width(plan)) * r_size(plan);
     const weft_attn_bwd_io a = {.q = io->q, .k = block.k, .v = block.v, .dout = io->dout, .q_ld = io->q_ld,
                                 .k_ld = block.k_ld, .v_ld = block.v_ld, .dout_ld = io->dout_ld, .m = io->m, .l = io->l,
-                                .delta = plan->delta, .dq = plan->rows, .dk = dkv, .dv = dv};
+                                .delta = plan->given_delta ? plan->given_delta : plan->delta, .dq = plan->rows, .dk = dkv, .dv = dv,
+                                .drop_word3 = drop_word3(io)};
     double begin = weft_now(&plan->ctx->clock);
     /* Also when nothing is visible: zeros travel then, and every strategy adds the same numbers. */
     memset(dkv, 0, weft__cp_dkv_bytes(plan, slot, owner));
-    const int64_t *first = slot->first + step * WEFT__CP_WAVES;
-    for (int w = 0; w < WEFT__CP_WAVES; w++)
+    const int64_t *first = slot->first + (int64_t)step * plan->waves;
+    for (int w = 0; w < plan->waves; w++)
         if (first[w + 1] > first[w])
             plan->ops->attn.backward(&plan->desc, &a, slot->pairs + first[w], first[w + 1] - first[w], &plan->run);
     weft_trace_emit(&plan->ctx->trace, "compute", "cp.backward.block", begin, weft_now(&plan->ctx->clock), io->layer, step);
@@ -137,16 +133,17 @@ void weft__cp_backward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const 
     store_rows(plan, io->dv, io->dv_ld, dv, rows, v_width(plan));
 }
 
-bool weft__cp_ranks_fit(const weft_cp_problem *problem, int P, weft_text *why)
+bool weft__cp_ranks_fit(const weft__cp_ask *ask, weft_text *why)
 {
-    (void)problem;
-    if (P <= WEFT__CP_MAX_RANKS) return true;
-    weft_text_add(why, "%d ranks; at most %d", P, WEFT__CP_MAX_RANKS);
+    if (ask->P <= WEFT__CP_MAX_RANKS) return true;
+    weft_text_add(why, "%d ranks; at most %d", ask->P, WEFT__CP_MAX_RANKS);
     return false;
 }
 
 void weft__cp_describe_exchange(const weft_cp_plan *plan, weft_text *out)
 {
-    weft_text_add(out, "(%s P=%d %s%s (kernel %s))", plan->strategy->name, plan->P, weft_layout_name(plan->problem.layout),
-                  plan->overlap ? "" : " no-overlap", plan->ops->attn.name);
+    char layout[48];
+    weft_text_add(out, "(%s %c=%d %s%s (kernel %s))", plan->strategy->name, plan->group > 1 ? 'R' : 'P', plan->P,
+                  weft_layout_text(plan->problem.layout, layout, sizeof layout), plan->options.overlap ? "" : " no-overlap",
+                  plan->ops->attn.name);
 }

@@ -21,6 +21,16 @@ static weft_status check_sizes(const weft_cp_problem *p)
     return WEFT_OK;
 }
 
+/* What is not built yet is refused, not ignored. */
+static weft_status check_options(const weft_cp_options *o)
+{
+    if (o->head_size < 0) return weft_fail(WEFT_ERR_REFUSED, "attention: head group size %d; at least 1, or 0 to have it chosen",
+                                           o->head_size);
+    if (o->comm_dtype != WEFT_CP_WIRE_SAME || o->grad_dtype != WEFT_CP_WIRE_SAME || o->fp8 || o->keep_heads || o->head_size)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: other types on the wire and head groups are not built yet");
+    return WEFT_OK;
+}
+
 /* Everything that is allocated later is smaller than these products of 8-byte elements. */
 static weft_status check_products(const weft_cp_problem *p)
 {
@@ -30,11 +40,13 @@ static weft_status check_products(const weft_cp_problem *p)
     return weft_count_of((int64_t[2]){p->max_docs, 1024}, 2, "attention documents", &bytes);
 }
 
-weft_status weft__cp_check(const weft_cp_problem *p, weft_attn_desc *desc)
+weft_status weft__cp_check(const weft_cp_problem *p, const weft_cp_options *o, weft_attn_desc *desc)
 {
+    WEFT_TRY(check_options(o));
     WEFT_TRY(check_sizes(p));
     *desc = (weft_attn_desc){.H = p->H, .Hkv = p->Hkv, .D = p->D, .Dv = p->Dv, .group = p->H / p->Hkv,
-                             .scale = p->scale, .softcap = p->softcap, .mask = p->mask, .alibi = p->alibi};
+                             .scale = p->scale, .softcap = p->softcap, .mask = p->mask, .alibi = p->alibi,
+                             .dropout = p->dropout, .seed = p->seed};
     WEFT_TRY(weft_attn_check(desc));
     return check_products(p);
 }
@@ -55,35 +67,36 @@ static weft_status refuse_unknown(const char *name)
     return st;
 }
 
-static weft_status choose_cheapest(const weft_cp_problem *p, int P, const weft_cp_strategy **out)
+static weft_status choose_cheapest(const weft__cp_ask *ask, const weft_cp_strategy **out)
 {
     weft_text why = {0};
     double least = 0;
     *out = NULL;
     for (int i = 0; i < weft__cp_strategy_count; i++) {
         const weft_cp_strategy *s = weft__cp_strategies[i];
-        if (!s->applicable(p, P, &why)) continue;
-        double cost = s->cost(p, P);
+        if (!s->applicable(ask, &why)) continue;
+        double cost = s->cost(ask);
         if (*out && cost >= least) continue;
         *out = s;
         least = cost;
     }
     weft_status st = *out ? WEFT_OK
-                          : weft_fail(WEFT_ERR_REFUSED, "no context-parallel strategy is applicable on %d ranks: %s", P,
+                          : weft_fail(WEFT_ERR_REFUSED, "no context-parallel strategy is applicable on %d ranks: %s", ask->P,
                                       why.data ? why.data : "");
     weft_text_free(&why);
     return st;
 }
 
-weft_status weft__cp_choose(const weft_cp_problem *p, const char *name, int P, const weft_cp_strategy **out)
+weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **out)
 {
-    if (!name || strcmp(name, "auto") == 0) return choose_cheapest(p, P, out);
+    const char *name = ask->options->strategy;
+    if (!name || strcmp(name, "auto") == 0) return choose_cheapest(ask, out);
     for (int i = 0; i < weft__cp_strategy_count; i++) {
         const weft_cp_strategy *s = weft__cp_strategies[i];
         if (strcmp(name, s->name) != 0) continue;
         weft_text why = {0};
         weft_status st = WEFT_OK;
-        if (s->applicable(p, P, &why)) *out = s;
+        if (s->applicable(ask, &why)) *out = s;
         else
             st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\": %s", name,
                            why.data ? why.data : "not applicable");
@@ -94,18 +107,18 @@ weft_status weft__cp_choose(const weft_cp_problem *p, const char *name, int P, c
 }
 
 /* Latency plus bytes: each message that has to wait for the one before it costs a latency, each byte its
- * time on the link; and a block that waits in memory for its turn is written and read once more. The rates
- * are those of a plain machine and only rank the strategies until a measured profile takes their place:
- * they prefer one gather of small blocks, and the ring's two buffers once a block outgrows 200 KB. */
-double weft__cp_seconds(weft__cp_exchange x)
+ * time on the link; and a block that waits in memory for its turn is written and read once more. By the default
+ * profile: one gather of small blocks, and the ring's two buffers once a block outgrows 200 KB. */
+double weft__cp_seconds(const weft_profile *profile, weft__cp_exchange x)
 {
-    const double latency = 10e-6, link_bytes_per_second = 10e9, memory_bytes_per_second = 20e9;
-    return x.messages_in_turn * latency + x.bytes_moved / link_bytes_per_second + x.bytes_held / memory_bytes_per_second;
+    return x.messages_in_turn * profile->latency_seconds + x.bytes_moved / profile->link_bytes_per_second +
+           x.bytes_held / profile->memory_bytes_per_second;
 }
 
-double weft__cp_block_bytes(const weft_cp_problem *p, int P)
+double weft__cp_block_bytes(const weft__cp_ask *ask)
 {
-    double rows = (double)p->B * (double)p->T / P;
+    const weft_cp_problem *p = ask->problem;
+    double rows = (double)p->B * (double)p->T / ask->P;
     return rows * p->Hkv * (p->D + p->Dv) * (double)weft_dtype_size(weft_prec_compute(p->prec));
 }
 
@@ -118,13 +131,14 @@ static uint64_t mix(uint64_t h, const void *data, size_t n) /* FNV-1a */
     return h;
 }
 
-int64_t weft__cp_hash(const weft_cp_problem *p, const char *strategy)
+int64_t weft__cp_hash(const weft_cp_problem *p, const weft_cp_options *o, const char *strategy)
 {
     /* Field by field: a struct's padding is not defined. */
     const int64_t whole[] = {p->prec, p->B, p->Tq, p->T, p->max_docs, p->H, p->Hkv, p->D, p->Dv, p->mask.causal,
                              p->mask.left, p->mask.right, p->mask.prefix, p->alibi != NULL, p->sinks,
-                             p->layout.kind, p->need_backward, p->slots};
-    const double real[] = {p->scale, p->softcap};
+                             p->layout.kind, p->layout.block, p->need_backward, p->slots, (int64_t)p->seed, o->overlap,
+                             o->head_size, o->keep_heads, o->comm_dtype, o->grad_dtype, o->fp8, (int64_t)o->buffer_bytes};
+    const double real[] = {p->scale, p->softcap, p->dropout};
     uint64_t h = mix(0xcbf29ce484222325u, whole, sizeof whole);
     h = mix(h, real, sizeof real);
     h = mix(h, strategy, strlen(strategy));

@@ -4,32 +4,66 @@
  * rows see which (cp_pairs.c), the order of blocks (weft__cp_owner), how a block is computed and how
  * gradients are finished (cp_block.c). That is why strategies agree bit for bit.
  *
- * Block of step i on rank r: the keys and values of rank r - i (mod P). In a buffer, a block of n rows is
- * K [n, Hkv, D] and then V [n, Hkv, Dv] (C); its gradient is dK and then dV in the same shape (R). */
+ * A plan is for a team of P ranks. Plans nest: the head stage (cp_heads.c) is a strategy whose plan holds the plan
+ * of a context strategy for the team of the ranks with the same heads; to that inner plan, P is R.
+ *
+ * Block of step i on rank r: the keys and values of rank r - i (mod P). In a buffer, a row of a block is its K
+ * [Hkv, D] and then its V [Hkv, Dv], so that any prefix of the bytes is a prefix of the rows and a message may be cut
+ * anywhere. The gradient of a block of n rows is dK [n, Hkv, D] and then dV [n, Hkv, Dv] (R). */
 #ifndef WEFT_CP_IMPL_H
 #define WEFT_CP_IMPL_H
 
 #include "cp/cp.h"
 
 enum {
-    /* Calls of the kernel per block. Within a call, pairs share no query and no key row; a rank holds at most
-     * two segments of one document of a row, so 2 x 2 pairs of segments need two calls (cp_pairs.c). */
-    WEFT__CP_WAVES = 2,
     /* A message's tag is one of these plus the rank whose block it is about: a message out of order cannot be
      * taken for another. */
     WEFT__CP_TAG_KV = 0x10000,
     WEFT__CP_TAG_DKV = 0x20000,
+    WEFT__CP_TAG_HEADS = 0x30000,      /* to head layout */
+    WEFT__CP_TAG_HEADS_BACK = 0x40000, /* and back to sequence layout */
     WEFT__CP_MAX_RANKS = 0x10000
 };
+
+typedef struct weft__cp_team { /* the ranks of a plan: member i is rank first + i * step of comm */
+    weft_comm *comm;
+    int first, step, size, rank; /* rank: this rank's number in the team */
+} weft__cp_team;
+
+typedef struct weft__cp_ask { /* what is asked for, as applicable, cost and choice see it */
+    const weft_cp_problem *problem;
+    const weft_cp_options *options;
+    const weft_profile *profile;
+    int P;
+} weft__cp_ask;
+
+/* ---- messages in pieces (cp_message.c) ---------------------------------------------------------------- */
+
+typedef struct weft__cp_message { /* a message of any size, cut into ceil(bytes / buffer_bytes) pieces */
+    weft_req *req; /* [capacity] */
+    int capacity, pieces;
+} weft__cp_message;
+
+weft_status weft__cp_message_alloc(const weft_cp_plan *plan, weft_arena *arena, size_t bytes_max, weft__cp_message *out);
+/* member: of the plan's team. Nothing is sent for 0 bytes. */
+weft_status weft__cp_send(weft_cp_plan *plan, weft__cp_message *m, const void *buf, size_t bytes, int member, int tag);
+weft_status weft__cp_recv(weft_cp_plan *plan, weft__cp_message *m, void *buf, size_t bytes, int member, int tag);
+/* Until all pieces of all messages are here. An unused message (zeroed, or of 0 bytes) is complete. */
+weft_status weft__cp_wait(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int step, weft__cp_message *m, int n);
+/* Pieces of a message of so many bytes. */
+int64_t weft__cp_pieces(const weft_cp_plan *plan, size_t bytes);
+
+/* ---- plans, slots, strategies ------------------------------------------------------------------------- */
 
 typedef struct weft__cp_slot { /* one bound micro-batch */
     bool bound;
     int64_t q_rows;         /* of this rank */
     int64_t *kv_rows;       /* [P] of every rank */
     int64_t kv_total;
-    weft_attn_pair *pairs;  /* wave w of step i: pairs[first[i * WAVES + w]] .. */
-    int64_t *first;         /* [P * WAVES + 1] */
-    int64_t forward_bytes, backward_bytes; /* what this rank sends; set by the strategy's bind */
+    weft_attn_pair *pairs;  /* wave w of step i: pairs[first[i * waves + w]] .. */
+    int64_t *first;         /* [P * waves + 1] */
+    void *state;            /* the strategy's own */
+    weft_cp_traffic traffic; /* set by the strategy's bind */
 } weft__cp_slot;
 
 typedef struct weft__cp_block { /* where the keys and values of one rank lie */
@@ -40,37 +74,43 @@ typedef struct weft__cp_block { /* where the keys and values of one rank lie */
 typedef struct weft_cp_strategy {
     const char *name, *desc;
     /* May this strategy do it? When not, *why says rule, value and what works. Pure. */
-    bool (*applicable)(const weft_cp_problem *problem, int P, weft_text *why);
-    /* Seconds of one forward that are not attention, by a model; only compared among strategies. Pure. */
-    double (*cost)(const weft_cp_problem *problem, int P);
-    /* Sets plan->state and plan->kv_buffer_bytes; buffers for the largest case. */
+    bool (*applicable)(const weft__cp_ask *ask, weft_text *why);
+    /* Seconds of one forward and backward by the profile; only compared among strategies. Pure. */
+    double (*cost)(const weft__cp_ask *ask);
+    /* Sets plan->state, each slot's state, plan->kv_buffer_bytes; buffers for the largest case. */
     weft_status (*plan)(weft_cp_plan *plan, weft_arena *arena);
-    /* Sets the slot's byte counts; its rows and pairs are already there. */
-    void (*bind)(const weft_cp_plan *plan, weft__cp_slot *slot);
+    /* The slot's rows and pairs are already there. Sets its traffic. q and kv are the team's shards. */
+    weft_status (*bind)(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv);
     weft_status (*forward)(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
     weft_status (*backward)(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
     void (*describe)(const weft_cp_plan *plan, weft_text *out);
+    const struct weft_cp_strategy *context; /* of the head stage: what runs inside; else NULL */
 } weft_cp_strategy;
 
 struct weft_cp_plan {
     const weft_cp_strategy *strategy;
     void *state;              /* the strategy's own */
-    weft_cp_problem problem;  /* alibi copied */
-    bool overlap;
-    weft_comm *comm;
+    weft_cp_problem problem;  /* alibi copied; of an inner plan: its layout still is the one over all ranks */
+    weft_cp_options options;  /* head_size settled */
+    weft__cp_team team;
     weft_world *world;
     weft_ctx *ctx;
-    int P, rank;
+    const weft_kern *kern;
+    int P, rank;              /* the team's */
+    int group;                /* ranks of the caller's comm that make one rank of this team (U), else 1 */
     const weft_kern_ops *ops;
-    weft_attn_desc desc;
+    weft_attn_desc desc;      /* heads of this rank */
     weft_attn_run run;
     size_t kv_row_bytes, dkv_row_bytes; /* of one row of a block: in C, in R */
-    int64_t q_rows_max, kv_rows_max; /* of any rank */
+    int64_t q_rows_max, kv_rows_max; /* of any rank of the team */
+    int waves;                /* calls of the kernel per block: pairs of one call share no row (cp_pairs.c) */
     int64_t pair_capacity;    /* of all blocks of a slot */
-    size_t kv_buffer_bytes;
+    size_t kv_buffer_bytes, pool_bytes, kept_bytes;
+    weft_arena *buffers;      /* everything that travels or is as large as the rows; the root plan's */
     void *rows;               /* (R) [q_rows_max, H, max(D, Dv)]: acc in forward, dq in backward */
     void *delta;              /* (R) [q_rows_max, H] */
     void *own;                /* (R) gradient of the own block: own part, at last the whole */
+    const void *given_delta;  /* set by the head stage: delta that came with dO; NULL: computed from io->o */
     weft__cp_slot *slots;
 };
 
@@ -80,19 +120,25 @@ extern const int weft__cp_strategy_count;
 extern const weft_cp_strategy weft__cp_none, weft__cp_pcp, weft__cp_ring;
 
 /* cp_check.c: refusals and choice. LOCAL */
-weft_status weft__cp_check(const weft_cp_problem *problem, weft_attn_desc *desc);
-weft_status weft__cp_choose(const weft_cp_problem *problem, const char *name, int P, const weft_cp_strategy **out);
+weft_status weft__cp_check(const weft_cp_problem *problem, const weft_cp_options *options, weft_attn_desc *desc);
+weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **out);
 /* A number that differs when two ranks would plan differently. */
-int64_t weft__cp_hash(const weft_cp_problem *problem, const char *strategy);
+int64_t weft__cp_hash(const weft_cp_problem *problem, const weft_cp_options *options, const char *strategy);
+
+/* cp.c: a plan for a team. The draft holds strategy, problem, options, team, group, desc; LOCAL. */
+weft_status weft__cp_build(weft_cp_plan **out, weft_arena *arena, weft_arena *buffers, const weft_kern *kern,
+                           const weft_cp_plan *draft);
+/* Rows, pairs and the strategy's bind. Shards are the team's. LOCAL, no allocation */
+weft_status weft__cp_bind_slot(weft_cp_plan *plan, int slot, const weft_shard *q, const weft_shard *kv);
 
 /* The model behind `cost` (cp_check.c). */
 typedef struct weft__cp_exchange { double messages_in_turn, bytes_moved, bytes_held; } weft__cp_exchange;
-double weft__cp_seconds(weft__cp_exchange x);
+double weft__cp_seconds(const weft_profile *profile, weft__cp_exchange x);
 /* Bytes of one rank's K,V block, on average. */
-double weft__cp_block_bytes(const weft_cp_problem *problem, int P);
+double weft__cp_block_bytes(const weft__cp_ask *ask);
 
 /* cp_pairs.c */
-int64_t weft__cp_pair_capacity(const weft_cp_problem *problem, int P);
+int64_t weft__cp_pair_capacity(const weft_cp_plan *plan);
 weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv);
 
 /* ---- who ------------------------------------------------------------------------------------------- */
@@ -115,10 +161,9 @@ static inline size_t weft__cp_dkv_bytes(const weft_cp_plan *plan, const weft__cp
 
 /* Once per step: tells the others where this rank is, and lets a test's fault act. */
 weft_status weft__cp_step(weft_cp_plan *plan, const weft_cp_io *io, const char *site, const char *op, int step);
-weft_status weft__cp_wait(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int step, weft_req *reqs, int n);
 
 weft__cp_block weft__cp_own_block(const weft_cp_io *io);
-weft__cp_block weft__cp_block_in(const weft_cp_plan *plan, const void *buffer, int64_t rows);
+weft__cp_block weft__cp_block_in(const weft_cp_plan *plan, const void *buffer);
 /* Own K,V rows into a buffer. */
 void weft__cp_pack(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *buffer);
 
@@ -136,9 +181,9 @@ void weft__cp_add(const weft_cp_plan *plan, const weft__cp_slot *slot, int owner
 /* Writes dq, and dk, dv from plan->own. */
 void weft__cp_backward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
 
-/* "(ring P=4 zigzag (kernel avx512 64x128))" */
 /* `applicable` of strategies that take any number of ranks that their tags can name. */
-bool weft__cp_ranks_fit(const weft_cp_problem *problem, int P, weft_text *why);
+bool weft__cp_ranks_fit(const weft__cp_ask *ask, weft_text *why);
+/* "(ring P=4 zigzag (kernel avx512 64x120))" */
 void weft__cp_describe_exchange(const weft_cp_plan *plan, weft_text *out);
 
 #endif

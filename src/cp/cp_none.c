@@ -1,17 +1,16 @@
 /* cp_none.c — one rank holds everything: the case that all others are compared with. */
 #include "cp/cp_impl.h"
 
-static bool applicable(const weft_cp_problem *problem, int P, weft_text *why)
+static bool applicable(const weft__cp_ask *ask, weft_text *why)
 {
-    (void)problem;
-    if (P == 1) return true;
-    weft_text_add(why, "needs one rank in the context-parallel group, there are %d; use pcp, ring or auto", P);
+    if (ask->P == 1) return true;
+    weft_text_add(why, "needs one rank in the context-parallel group, there are %d; use pcp, ring or auto", ask->P);
     return false;
 }
 
-static double cost(const weft_cp_problem *problem, int P)
+static double cost(const weft__cp_ask *ask)
 {
-    (void)problem, (void)P;
+    (void)ask;
     return 0;
 }
 
@@ -22,10 +21,11 @@ static weft_status plan_none(weft_cp_plan *plan, weft_arena *arena)
     return WEFT_OK;
 }
 
-static void bind(const weft_cp_plan *plan, weft__cp_slot *slot)
+static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
 {
-    (void)plan;
-    slot->forward_bytes = slot->backward_bytes = 0;
+    (void)plan, (void)q, (void)kv;
+    slot->traffic = (weft_cp_traffic){0};
+    return WEFT_OK;
 }
 
 static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
@@ -50,4 +50,4 @@ static void describe(const weft_cp_plan *plan, weft_text *out)
 }
 
 const weft_cp_strategy weft__cp_none = {"none", "one rank, no exchange", applicable, cost, plan_none,
-                                        bind, forward, backward, describe};
+                                        bind, forward, backward, describe, NULL};

@@ -13,12 +13,15 @@
  * sum c_d plus, for each row, one c_d more: below  documents + 4 P B. */
 #include "cp/cp_impl.h"
 
-int64_t weft__cp_pair_capacity(const weft_cp_problem *p, int P) { return p->max_docs + 4 * (int64_t)P * p->B; }
+int64_t weft__cp_pair_capacity(const weft_cp_plan *plan)
+{
+    return plan->problem.max_docs + 4 * (int64_t)plan->P * plan->problem.B;
+}
 
 static bool visible(const weft_mask *mask, const weft_segment *q, const weft_segment *k)
 {
-    return weft_classify(mask, q->start, q->start + (q->len - 1) * q->stride, k->start,
-                         k->start + (k->len - 1) * k->stride) != WEFT_TILE_EMPTY;
+    return weft_classify(mask, q->start, q->start + weft_segment_step(q, q->len - 1), k->start,
+                         k->start + weft_segment_step(k, k->len - 1)) != WEFT_TILE_EMPTY;
 }
 
 static int wave_of(const weft_join *j, int64_t x, int64_t y)
@@ -33,10 +36,10 @@ static weft_status bind_wave(const weft_cp_plan *plan, weft__cp_slot *slot, cons
 {
     weft_join j = weft_join_start(q, plan->rank, kv, owner);
     while (weft_join_next(&j)) {
-        if (j.q1 - j.q0 > WEFT__CP_WAVES || j.k1 - j.k0 > WEFT__CP_WAVES)
+        if (j.q1 - j.q0 > plan->waves || j.k1 - j.k0 > plan->waves)
             return weft_fail(WEFT_ERR_REFUSED,
                              "bind: a rank holds %lld segments of one document; strategies take at most %d",
-                             (long long)weft_max_i64(j.q1 - j.q0, j.k1 - j.k0), WEFT__CP_WAVES);
+                             (long long)weft_max_i64(j.q1 - j.q0, j.k1 - j.k0), plan->waves);
         int64_t q_row = j.q_row;
         for (int64_t x = j.q0; x < j.q1; q_row += j.q[x++].len) {
             int64_t k_row = j.k_row;
@@ -48,8 +51,10 @@ static weft_status bind_wave(const weft_cp_plan *plan, weft__cp_slot *slot, cons
                         WEFT_ERR_REFUSED,
                         "bind: more than %lld pairs of segments; the plan was made for %lld documents per micro-batch",
                         (long long)plan->pair_capacity, (long long)plan->problem.max_docs);
-                slot->pairs[(*n)++] = (weft_attn_pair){q_row, sq->len, sq->start, sq->stride,
-                                                       k_row, sk->len, sk->start, sk->stride, (uint32_t)sq->row};
+                slot->pairs[(*n)++] = (weft_attn_pair){
+                    .q_row = q_row, .nq = sq->len, .q_pos = sq->start, .q_run = sq->run, .q_step = sq->stride,
+                    .k_row = k_row, .nk = sk->len, .k_pos = sk->start, .k_run = sk->run, .k_step = sk->stride,
+                    .base = sk->token - sk->start, .sample = (uint32_t)sq->row};
             }
         }
     }
@@ -60,10 +65,10 @@ weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, c
 {
     int64_t n = 0;
     for (int i = 0; i < plan->P; i++)
-        for (int w = 0; w < WEFT__CP_WAVES; w++) {
-            slot->first[i * WEFT__CP_WAVES + w] = n;
+        for (int w = 0; w < plan->waves; w++) {
+            slot->first[(int64_t)i * plan->waves + w] = n;
             WEFT_TRY(bind_wave(plan, slot, q, kv, weft__cp_owner(plan, i), w, &n));
         }
-    slot->first[plan->P * WEFT__CP_WAVES] = n;
+    slot->first[(int64_t)plan->P * plan->waves] = n;
     return WEFT_OK;
 }

@@ -14,18 +14,19 @@
 
 typedef struct pcp {
     void **kv;              /* [P] block of step i; kv[0] is the own one, packed */
-    weft_req *recv, *send;  /* [P] of the gather; entry i: with owner(i), reader(i). Entry 0 unused */
+    weft__cp_message *recv, *send; /* [P] of the gather; entry i: with owner(i), reader(i). Entry 0 unused */
     void *out[2], *in[2];   /* parts for other owners, parts from others */
-    weft_req out_req[2], in_req[2];
+    weft__cp_message out_msg[2], in_msg[2];
     void *total;            /* sum of the parts from others */
 } pcp;
 
 /* One latency, for messages that do not wait for each other; all blocks but one lie in memory until it is
  * their turn. */
-static double cost(const weft_cp_problem *problem, int P)
+static double cost(const weft__cp_ask *ask)
 {
-    double block = weft__cp_block_bytes(problem, P);
-    return weft__cp_seconds((weft__cp_exchange){.messages_in_turn = P > 1, .bytes_moved = (P - 1) * block,
+    int P = ask->P;
+    double block = weft__cp_block_bytes(ask);
+    return weft__cp_seconds(ask->profile, (weft__cp_exchange){.messages_in_turn = P > 1, .bytes_moved = (P - 1) * block,
                                                 .bytes_held = P > 2 ? (P - 2) * block : 0});
 }
 
@@ -39,11 +40,22 @@ static weft_status plan_pcp(weft_cp_plan *plan, weft_arena *arena)
     WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp pcp", &s->kv));
     WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp pcp", &s->recv));
     WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp pcp", &s->send));
-    WEFT_TRY(weft_pool_init(&pool, arena, plan->P, (size_t)plan->kv_rows_max * plan->kv_row_bytes, "cp K,V blocks"));
+    size_t kv = (size_t)plan->kv_rows_max * plan->kv_row_bytes, dkv = (size_t)plan->kv_rows_max * plan->dkv_row_bytes;
+    for (int i = 1; i < plan->P; i++) {
+        WEFT_TRY(weft__cp_message_alloc(plan, arena, kv, &s->recv[i]));
+        WEFT_TRY(weft__cp_message_alloc(plan, arena, kv, &s->send[i]));
+    }
+    WEFT_TRY(weft_pool_init(&pool, plan->buffers, plan->P, kv, "cp K,V blocks"));
     for (int i = 0; i < plan->P; i++) s->kv[i] = weft_pool_take(&pool);
     plan->kv_buffer_bytes = (size_t)plan->P * pool.bytes;
+    plan->pool_bytes += plan->kv_buffer_bytes;
     if (!plan->problem.need_backward) return WEFT_OK;
-    WEFT_TRY(weft_pool_init(&pool, arena, 5, (size_t)plan->kv_rows_max * plan->dkv_row_bytes, "cp dK,dV blocks"));
+    WEFT_TRY(weft_pool_init(&pool, plan->buffers, 5, dkv, "cp dK,dV blocks"));
+    plan->pool_bytes += 5 * pool.bytes;
+    for (int i = 0; i < 2; i++) {
+        WEFT_TRY(weft__cp_message_alloc(plan, arena, dkv, &s->out_msg[i]));
+        WEFT_TRY(weft__cp_message_alloc(plan, arena, dkv, &s->in_msg[i]));
+    }
     for (int i = 0; i < 2; i++) {
         s->out[i] = weft_pool_take(&pool);
         s->in[i] = weft_pool_take(&pool);
@@ -53,11 +65,18 @@ static weft_status plan_pcp(weft_cp_plan *plan, weft_arena *arena)
 }
 
 /* The own block to P - 1 peers; of the gradients all blocks but the own one. */
-static void bind(const weft_cp_plan *plan, weft__cp_slot *slot)
+static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
 {
+    (void)q, (void)kv;
     int64_t own = slot->kv_rows[plan->rank];
-    slot->forward_bytes = (plan->P - 1) * own * (int64_t)plan->kv_row_bytes;
-    slot->backward_bytes = slot->forward_bytes + (slot->kv_total - own) * (int64_t)plan->dkv_row_bytes;
+    weft_cp_traffic *t = &slot->traffic;
+    t->forward_bytes = (plan->P - 1) * own * (int64_t)plan->kv_row_bytes;
+    t->backward_bytes = t->forward_bytes + (slot->kv_total - own) * (int64_t)plan->dkv_row_bytes;
+    t->forward_messages = (plan->P - 1) * weft__cp_pieces(plan, weft__cp_kv_bytes(plan, slot, plan->rank));
+    t->backward_messages = t->forward_messages;
+    for (int i = 1; i < plan->P; i++)
+        t->backward_messages += weft__cp_pieces(plan, weft__cp_dkv_bytes(plan, slot, weft__cp_owner(plan, i)));
+    return WEFT_OK;
 }
 
 static weft_status post_gather(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
@@ -67,12 +86,12 @@ static weft_status post_gather(weft_cp_plan *plan, const weft__cp_slot *slot, co
     weft__cp_pack(plan, slot, io, s->kv[0]);
     for (int i = 1; i < plan->P; i++) {
         int owner = weft__cp_owner(plan, i);
-        WEFT_TRY(weft_irecv(plan->comm, s->kv[i], weft__cp_kv_bytes(plan, slot, owner), owner, WEFT__CP_TAG_KV + owner,
-                            WEFT_MEM_HOST, plan->run.queue, &s->recv[i]));
+        WEFT_TRY(weft__cp_recv(plan, &s->recv[i], s->kv[i], weft__cp_kv_bytes(plan, slot, owner), owner,
+                               WEFT__CP_TAG_KV + owner));
     }
     for (int i = 1; i < plan->P; i++)
-        WEFT_TRY(weft_isend(plan->comm, s->kv[0], weft__cp_kv_bytes(plan, slot, plan->rank), weft__cp_reader(plan, i),
-                            WEFT__CP_TAG_KV + plan->rank, WEFT_MEM_HOST, plan->run.queue, &s->send[i]));
+        WEFT_TRY(weft__cp_send(plan, &s->send[i], s->kv[0], weft__cp_kv_bytes(plan, slot, plan->rank),
+                               weft__cp_reader(plan, i), WEFT__CP_TAG_KV + plan->rank));
     return WEFT_OK;
 }
 
@@ -81,7 +100,7 @@ static weft_status begin_gather(weft_cp_plan *plan, const weft__cp_slot *slot, c
 {
     pcp *s = plan->state;
     WEFT_TRY(post_gather(plan, slot, io));
-    if (plan->overlap || plan->P == 1) return WEFT_OK;
+    if (plan->options.overlap || plan->P == 1) return WEFT_OK;
     WEFT_TRY(weft__cp_wait(plan, io, op, 0, s->recv + 1, plan->P - 1));
     return weft__cp_wait(plan, io, op, 0, s->send + 1, plan->P - 1);
 }
@@ -89,21 +108,21 @@ static weft_status begin_gather(weft_cp_plan *plan, const weft__cp_slot *slot, c
 static weft_status wait_block(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int i)
 {
     pcp *s = plan->state;
-    return plan->overlap ? weft__cp_wait(plan, io, op, i, &s->recv[i], 1) : WEFT_OK;
+    return plan->options.overlap ? weft__cp_wait(plan, io, op, i, &s->recv[i], 1) : WEFT_OK;
 }
 
 /* The packed block may be overwritten by the next call: its sends must be complete before this one returns. */
 static weft_status end_gather(weft_cp_plan *plan, const weft_cp_io *io, const char *op)
 {
     pcp *s = plan->state;
-    if (!plan->overlap || plan->P == 1) return WEFT_OK;
+    if (!plan->options.overlap || plan->P == 1) return WEFT_OK;
     return weft__cp_wait(plan, io, op, plan->P - 1, s->send + 1, plan->P - 1);
 }
 
-static weft__cp_block block_at(const weft_cp_plan *plan, const weft__cp_slot *slot, int i)
+static weft__cp_block block_at(const weft_cp_plan *plan, int i)
 {
     const pcp *s = plan->state;
-    return weft__cp_block_in(plan, s->kv[i], slot->kv_rows[weft__cp_owner(plan, i)]);
+    return weft__cp_block_in(plan, s->kv[i]);
 }
 
 static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
@@ -116,7 +135,7 @@ static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const 
     for (int i = 1; i < plan->P; i++) {
         WEFT_TRY(weft__cp_step(plan, io, "cp.pcp", op, i));
         WEFT_TRY(wait_block(plan, io, op, i));
-        weft__cp_forward_block(plan, slot, io, i, block_at(plan, slot, i));
+        weft__cp_forward_block(plan, slot, io, i, block_at(plan, i));
     }
     WEFT_TRY(end_gather(plan, io, op));
     weft__cp_forward_end(plan, slot, io);
@@ -127,7 +146,7 @@ static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const 
 static weft_status take_part(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
 {
     pcp *s = plan->state;
-    if (plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->in_req[i % 2], 1));
+    if (plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->in_msg[i % 2], 1));
     if (i == 1) memcpy(s->total, s->in[1], weft__cp_dkv_bytes(plan, slot, plan->rank));
     else weft__cp_add(plan, slot, plan->rank, s->total, s->in[i % 2]);
     return WEFT_OK;
@@ -139,15 +158,15 @@ static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, 
     pcp *s = plan->state;
     int owner = weft__cp_owner(plan, i), b = i % 2;
     WEFT_TRY(wait_block(plan, io, op, i));
-    if (i > 2 && plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->out_req[b], 1));
-    WEFT_TRY(weft_irecv(plan->comm, s->in[b], weft__cp_dkv_bytes(plan, slot, plan->rank), weft__cp_reader(plan, i),
-                        WEFT__CP_TAG_DKV + plan->rank, WEFT_MEM_HOST, plan->run.queue, &s->in_req[b]));
-    weft__cp_backward_block(plan, slot, io, i, block_at(plan, slot, i), s->out[b]);
-    WEFT_TRY(weft_isend(plan->comm, s->out[b], weft__cp_dkv_bytes(plan, slot, owner), owner, WEFT__CP_TAG_DKV + owner,
-                        WEFT_MEM_HOST, plan->run.queue, &s->out_req[b]));
-    if (!plan->overlap) {
-        WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->in_req[b], 1));
-        WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->out_req[b], 1));
+    if (i > 2 && plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->out_msg[b], 1));
+    WEFT_TRY(weft__cp_recv(plan, &s->in_msg[b], s->in[b], weft__cp_dkv_bytes(plan, slot, plan->rank),
+                           weft__cp_reader(plan, i), WEFT__CP_TAG_DKV + plan->rank));
+    weft__cp_backward_block(plan, slot, io, i, block_at(plan, i), s->out[b]);
+    WEFT_TRY(weft__cp_send(plan, &s->out_msg[b], s->out[b], weft__cp_dkv_bytes(plan, slot, owner), owner,
+                           WEFT__CP_TAG_DKV + owner));
+    if (!plan->options.overlap) {
+        WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->in_msg[b], 1));
+        WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->out_msg[b], 1));
     }
     return i > 1 ? take_part(plan, slot, io, op, i - 1) : WEFT_OK;
 }
@@ -159,8 +178,8 @@ static weft_status end_parts(weft_cp_plan *plan, const weft__cp_slot *slot, cons
     int last = plan->P - 1;
     if (last == 0) return WEFT_OK;
     WEFT_TRY(take_part(plan, slot, io, op, last));
-    for (int i = last > 1 ? last - 1 : last; i <= last && plan->overlap; i++)
-        WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->out_req[i % 2], 1));
+    for (int i = last > 1 ? last - 1 : last; i <= last && plan->options.overlap; i++)
+        WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->out_msg[i % 2], 1));
     weft__cp_add(plan, slot, plan->rank, plan->own, s->total);
     return WEFT_OK;
 }
@@ -183,4 +202,5 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
 }
 
 const weft_cp_strategy weft__cp_pcp = {"pcp", "all K,V blocks are gathered, the own one computed meanwhile",
-                                       weft__cp_ranks_fit, cost, plan_pcp, bind, forward, backward, weft__cp_describe_exchange};
+                                       weft__cp_ranks_fit, cost, plan_pcp, bind, forward, backward,
+                                       weft__cp_describe_exchange, NULL};

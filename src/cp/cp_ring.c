@@ -16,13 +16,14 @@ typedef struct ring {
     void *kv[2];   /* K,V blocks */
     void *sum[2];  /* travelling sums of gradients: one received and added to, one being sent */
     void *part;    /* this rank's part of a block's gradient */
-    weft_req kv_req[2], sum_req[2]; /* receive, send */
+    weft__cp_message kv_msg[2], sum_msg[2]; /* receive, send */
 } ring;
 
-static double cost(const weft_cp_problem *problem, int P)
+static double cost(const weft__cp_ask *ask)
 {
-    double block = weft__cp_block_bytes(problem, P);
-    return weft__cp_seconds((weft__cp_exchange){.messages_in_turn = P - 1, .bytes_moved = (P - 1) * block});
+    int P = ask->P;
+    return weft__cp_seconds(ask->profile, (weft__cp_exchange){.messages_in_turn = P - 1,
+                                                              .bytes_moved = (P - 1) * weft__cp_block_bytes(ask)});
 }
 
 static weft_status plan_ring(weft_cp_plan *plan, weft_arena *arena)
@@ -32,34 +33,47 @@ static weft_status plan_ring(weft_cp_plan *plan, weft_arena *arena)
     WEFT_TRY(WEFT_NEW0(arena, 1, "cp ring", &s));
     plan->state = s;
     if (plan->P == 1) return WEFT_OK;
-    WEFT_TRY(weft_pool_init(&pool, arena, 2, (size_t)plan->kv_rows_max * plan->kv_row_bytes, "cp K,V blocks"));
+    size_t kv = (size_t)plan->kv_rows_max * plan->kv_row_bytes, dkv = (size_t)plan->kv_rows_max * plan->dkv_row_bytes;
+    WEFT_TRY(weft_pool_init(&pool, plan->buffers, 2, kv, "cp K,V blocks"));
     for (int i = 0; i < 2; i++) s->kv[i] = weft_pool_take(&pool);
+    for (int i = 0; i < 2; i++) WEFT_TRY(weft__cp_message_alloc(plan, arena, kv, &s->kv_msg[i]));
     plan->kv_buffer_bytes = 2 * pool.bytes;
+    plan->pool_bytes += plan->kv_buffer_bytes;
     if (!plan->problem.need_backward) return WEFT_OK;
-    WEFT_TRY(weft_pool_init(&pool, arena, 3, (size_t)plan->kv_rows_max * plan->dkv_row_bytes, "cp dK,dV blocks"));
+    WEFT_TRY(weft_pool_init(&pool, plan->buffers, 3, dkv, "cp dK,dV blocks"));
+    plan->pool_bytes += 3 * pool.bytes;
     for (int i = 0; i < 2; i++) s->sum[i] = weft_pool_take(&pool);
+    for (int i = 0; i < 2; i++) WEFT_TRY(weft__cp_message_alloc(plan, arena, dkv, &s->sum_msg[i]));
     s->part = weft_pool_take(&pool);
     return WEFT_OK;
 }
 
 /* Message i = 0 .. P-2 carries the block of rank r - i, so all blocks but that of rank r + 1 leave rank r; of
  * the gradients all but its own. */
-static void bind(const weft_cp_plan *plan, weft__cp_slot *slot)
+static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
 {
+    (void)q, (void)kv;
     int64_t next = slot->kv_rows[weft__cp_reader(plan, 1)], own = slot->kv_rows[plan->rank];
-    slot->forward_bytes = plan->P == 1 ? 0 : (slot->kv_total - next) * (int64_t)plan->kv_row_bytes;
-    slot->backward_bytes = slot->forward_bytes + (slot->kv_total - own) * (int64_t)plan->dkv_row_bytes;
+    weft_cp_traffic *t = &slot->traffic;
+    *t = (weft_cp_traffic){0};
+    if (plan->P == 1) return WEFT_OK;
+    t->forward_bytes = (slot->kv_total - next) * (int64_t)plan->kv_row_bytes;
+    t->backward_bytes = t->forward_bytes + (slot->kv_total - own) * (int64_t)plan->dkv_row_bytes;
+    for (int i = 0; i < plan->P - 1; i++)
+        t->forward_messages += weft__cp_pieces(plan, weft__cp_kv_bytes(plan, slot, weft__cp_owner(plan, i)));
+    t->backward_messages = t->forward_messages;
+    for (int i = 1; i < plan->P; i++)
+        t->backward_messages += weft__cp_pieces(plan, weft__cp_dkv_bytes(plan, slot, weft__cp_owner(plan, i)));
+    return WEFT_OK;
 }
 
 /* Receives are posted first: with transports that complete a send only against a posted receive, a ring of
  * sends would stand still. */
 static weft_status pass(weft_cp_plan *plan, void *recv, size_t recv_bytes, int recv_tag, const void *send, size_t send_bytes,
-                        int send_tag, weft_req req[2])
+                        int send_tag, weft__cp_message msg[2])
 {
-    WEFT_TRY(weft_irecv(plan->comm, recv, recv_bytes, weft__cp_owner(plan, 1), recv_tag, WEFT_MEM_HOST, plan->run.queue,
-                        &req[0]));
-    return weft_isend(plan->comm, send, send_bytes, weft__cp_reader(plan, 1), send_tag, WEFT_MEM_HOST, plan->run.queue,
-                      &req[1]);
+    WEFT_TRY(weft__cp_recv(plan, &msg[0], recv, recv_bytes, weft__cp_owner(plan, 1), recv_tag));
+    return weft__cp_send(plan, &msg[1], send, send_bytes, weft__cp_reader(plan, 1), send_tag);
 }
 
 static weft_status pass_kv(weft_cp_plan *plan, const weft__cp_slot *slot, int i)
@@ -67,7 +81,7 @@ static weft_status pass_kv(weft_cp_plan *plan, const weft__cp_slot *slot, int i)
     ring *s = plan->state;
     int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, i + 1);
     return pass(plan, s->kv[(i + 1) % 2], weft__cp_kv_bytes(plan, slot, coming), WEFT__CP_TAG_KV + coming, s->kv[i % 2],
-                weft__cp_kv_bytes(plan, slot, here), WEFT__CP_TAG_KV + here, s->kv_req);
+                weft__cp_kv_bytes(plan, slot, here), WEFT__CP_TAG_KV + here, s->kv_msg);
 }
 
 /* After step i: the sum of the block of r - i goes on, that of r - i - 1 comes (at i = P - 1: this rank's own). */
@@ -76,13 +90,13 @@ static weft_status pass_sum(weft_cp_plan *plan, const weft__cp_slot *slot, int i
     ring *s = plan->state;
     int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, (i + 1) % plan->P);
     return pass(plan, s->sum[(i + 1) % 2], weft__cp_dkv_bytes(plan, slot, coming), WEFT__CP_TAG_DKV + coming, s->sum[i % 2],
-                weft__cp_dkv_bytes(plan, slot, here), WEFT__CP_TAG_DKV + here, s->sum_req);
+                weft__cp_dkv_bytes(plan, slot, here), WEFT__CP_TAG_DKV + here, s->sum_msg);
 }
 
-static weft__cp_block block_at(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, int i)
+static weft__cp_block block_at(const weft_cp_plan *plan, const weft_cp_io *io, int i)
 {
     const ring *s = plan->state;
-    return i == 0 ? weft__cp_own_block(io) : weft__cp_block_in(plan, s->kv[i % 2], slot->kv_rows[weft__cp_owner(plan, i)]);
+    return i == 0 ? weft__cp_own_block(io) : weft__cp_block_in(plan, s->kv[i % 2]);
 }
 
 static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
@@ -95,9 +109,9 @@ static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const 
     for (int i = 0; i <= last; i++) {
         WEFT_TRY(weft__cp_step(plan, io, "cp.ring", op, i));
         if (i < last) WEFT_TRY(pass_kv(plan, slot, i));
-        if (i < last && !plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_req, 2));
-        weft__cp_forward_block(plan, slot, io, i, block_at(plan, slot, io, i));
-        if (i < last && plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_req, 2));
+        if (i < last && !plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_msg, 2));
+        weft__cp_forward_block(plan, slot, io, i, block_at(plan, io, i));
+        if (i < last && plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_msg, 2));
     }
     weft__cp_forward_end(plan, slot, io);
     return WEFT_OK;
@@ -108,13 +122,13 @@ static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, 
 {
     ring *s = plan->state;
     void *sum = s->sum[i % 2];
-    weft__cp_backward_block(plan, slot, io, i, block_at(plan, slot, io, i), i == 1 ? sum : s->part);
+    weft__cp_backward_block(plan, slot, io, i, block_at(plan, io, i), i == 1 ? sum : s->part);
     if (i > 1) {
-        if (plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->sum_req, 2));
+        if (plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->sum_msg, 2));
         weft__cp_add(plan, slot, weft__cp_owner(plan, i), sum, s->part);
     }
     WEFT_TRY(pass_sum(plan, slot, i));
-    if (!plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->sum_req, 2));
+    if (!plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->sum_msg, 2));
     return WEFT_OK;
 }
 
@@ -128,13 +142,13 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
     for (int i = 0; i <= last; i++) {
         WEFT_TRY(weft__cp_step(plan, io, "cp.ring", op, i));
         if (i < last) WEFT_TRY(pass_kv(plan, slot, i));
-        if (i < last && !plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_req, 2));
+        if (i < last && !plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_msg, 2));
         if (i == 0) weft__cp_backward_block(plan, slot, io, 0, weft__cp_own_block(io), plan->own);
         else WEFT_TRY(backward_step(plan, slot, io, op, i));
-        if (i < last && plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_req, 2));
+        if (i < last && plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_msg, 2));
     }
     if (last > 0) {
-        if (plan->overlap) WEFT_TRY(weft__cp_wait(plan, io, op, last, s->sum_req, 2));
+        if (plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, last, s->sum_msg, 2));
         weft__cp_add(plan, slot, plan->rank, plan->own, s->sum[plan->P % 2]);
     }
     weft__cp_backward_end(plan, slot, io);
@@ -142,4 +156,4 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
 }
 
 const weft_cp_strategy weft__cp_ring = {"ring", "K,V blocks travel round the ring, two in memory", weft__cp_ranks_fit, cost,
-                                        plan_ring, bind, forward, backward, weft__cp_describe_exchange};
+                                        plan_ring, bind, forward, backward, weft__cp_describe_exchange, NULL};

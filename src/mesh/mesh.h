@@ -3,7 +3,7 @@
 #ifndef WEFT_MESH_H
 #define WEFT_MESH_H
 
-#include "comm/comm.h"
+#include "mesh/profile.h"
 
 typedef struct weft_mesh_shape { int tp, cp, dp, pp; } weft_mesh_shape;
 

@@ -119,8 +119,8 @@ static weft_status attend_cache(weft__pass *p, int layer, weft__acts *a)
     /* Keys before the first query's window are seen by nobody. */
     int64_t first = desc.mask.left < 0 ? 0 : weft_max_i64(0, d->n - desc.mask.left);
     weft_attn_pair pair = {
-        .nq = p->rows, .q_pos = d->n, .q_step = 1,
-        .k_row = first, .nk = d->n + p->rows - first, .k_pos = first, .k_step = 1,
+        .nq = p->rows, .q_pos = d->n, .q_run = 1, .q_step = 1,
+        .k_row = first, .nk = d->n + p->rows - first, .k_pos = first, .k_run = 1, .k_step = 1,
     };
     weft_attn_run run = {.work = d->work, .threads = m->ctx->threads};
     attn->start(&desc, d->acc, a->m, a->l, p->rows);

@@ -16,7 +16,7 @@ weft_status weft__positions_check(const weft_model *m, const weft_shard *shard)
     if (!m->family->learned_positions) return WEFT_OK;
     for (int64_t i = 0; i < shard->first[shard->P]; i++) {
         const weft_segment *s = &shard->seg[i];
-        int64_t last = s->start + (s->len - 1) * s->stride;
+        int64_t last = s->start + weft_segment_step(s, s->len - 1);
         if (s->len > 0 && last >= m->config.max_position)
             return weft_fail(WEFT_ERR_REFUSED, "a document reaches position %lld; this model has learned positions below "
                              "%s = %lld only", (long long)last, m->family->keys->max_position,

@@ -51,7 +51,7 @@ static int64_t area_strided(const view *v, const weft_segment *q, const weft_seg
 {
     int64_t area = 0;
     for (int64_t i = 0; i < q->len; i++) {
-        int64_t p = q->start + i * q->stride;
+        int64_t p = q->start + weft_segment_step(q, i);
         int64_t hi = p + v->right;
         if (v->causal) hi = weft_min_i64(hi, weft_max_i64(p, v->last_prefix));
         int64_t below_hi = clamp(floor_div(hi - k->start, k->stride) + 1, 0, k->len);

@@ -1,6 +1,7 @@
 /* layout_list.c — the table of layouts: the only place where they are listed. */
 #include "shard/shard_impl.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const weft__layout_ops *const table[WEFT_LAYOUT_COUNT] = {
@@ -11,6 +12,13 @@ static const weft__layout_ops *const table[WEFT_LAYOUT_COUNT] = {
 const weft__layout_ops *weft__layout_get(weft_layout l) { return table[l.kind]; }
 
 const char *weft_layout_name(weft_layout l) { return table[l.kind]->name; }
+
+const char *weft_layout_text(weft_layout l, char *buf, size_t n)
+{
+    if (l.block) snprintf(buf, n, "%s:%lld", weft_layout_name(l), (long long)l.block);
+    else snprintf(buf, n, "%s", weft_layout_name(l));
+    return buf;
+}
 
 weft_status weft_layout_parse(const char *s, weft_layout *out)
 {

@@ -90,7 +90,7 @@ static weft_status append_run(writer *w, const weft_docs *docs, int64_t b, weft_
         int64_t token = run.token + i * run.stride;
         if (cu[d + 1] <= token) continue;
         int64_t len = weft_min_i64(weft_ceil_div(cu[d + 1] - token, run.stride), run.len - i);
-        WEFT_TRY(append(w, (weft_segment){b, d, token - cu[d] + w->s->pos0, len, run.stride, token}));
+        WEFT_TRY(append(w, (weft_segment){b, d, token - cu[d] + w->s->pos0, len, 1, run.stride, token}));
         i += len;
     }
     return WEFT_OK;
@@ -141,8 +141,9 @@ void weft_shard_tokens(const weft_shard *s, int rank, int64_t *index, int64_t *p
     for (int64_t i = s->first[rank]; i < s->first[rank + 1]; i++) {
         const weft_segment *g = &s->seg[i];
         for (int64_t j = 0; j < g->len; j++, at++) {
-            index[at] = g->row * s->T + g->token + j * g->stride;
-            pos[at] = g->start + j * g->stride;
+            int64_t step = weft_segment_step(g, j);
+            index[at] = g->row * s->T + g->token + step;
+            pos[at] = g->start + step;
         }
     }
 }

@@ -1,26 +1,35 @@
 /* shard.h — the door of the room `shard`: which tokens a rank holds, and who sees whom. Integers only.
  *
  * A rank's share of a micro-batch is a list of segments, in the order in which its rows lie in memory
- * (rank-major: all of one rank's pieces, row by row, chunk by chunk, document by document). With 2P chunks,
- * chunk i of a row is [floor(iT/2P), floor((i+1)T/2P)); contiguous gives rank r chunks 2r and 2r+1, zigzag
- * chunks r and 2P-1-r. No length has to divide anything; shares may be uneven or empty. */
+ * (rank-major: all of one rank's pieces, row by row, ascending in token). With 2P chunks, chunk i of a row is
+ * [floor(iT/2P), floor((i+1)T/2P)); contiguous gives rank r chunks 2r and 2r+1, zigzag chunks r and 2P-1-r,
+ * striped:k token t to rank floor(t/k) mod P, balanced as many tokens per rank as contiguous, dealt by
+ * documents. No length has to divide anything; shares may be uneven or empty. */
 #ifndef WEFT_SHARD_H
 #define WEFT_SHARD_H
 
 #include "tensor/tensor.h"
 #include "kern/kern.h"
 
-typedef struct weft_segment { /* tokens start, start+stride, ... (len of them) of one document of one row */
+typedef struct weft_segment { /* `len` tokens of one document of one row, in runs of `run` every `stride` */
     int64_t row;
     int64_t doc;    /* number of the document in its row */
-    int64_t start;  /* position within the document */
-    int64_t len, stride;
-    int64_t token;  /* index in the row of the first token; the i-th is token + i * stride */
+    int64_t start;  /* position within the document of the first token */
+    int64_t len, run, stride; /* 1 <= run <= stride; one contiguous piece: run = stride = 1 */
+    int64_t token;  /* index in the row of the first token */
 } weft_segment;
 
+/* How far the i-th token of a segment lies behind its first. */
+static inline int64_t weft_segment_step(const weft_segment *s, int64_t i) { return i / s->run * s->stride + i % s->run; }
+
 typedef enum { WEFT_LAYOUT_CONTIGUOUS, WEFT_LAYOUT_ZIGZAG, WEFT_LAYOUT_COUNT } weft_layout_kind;
-typedef struct weft_layout { weft_layout_kind kind; } weft_layout;
-const char *weft_layout_name(weft_layout l);
+typedef struct weft_layout {
+    weft_layout_kind kind;
+    int64_t block; /* k of striped:k, at least 1; 0 for the others */
+} weft_layout;
+/* "zigzag", "striped:128" into buf, which it returns. */
+const char *weft_layout_text(weft_layout l, char *buf, size_t n);
+const char *weft_layout_name(weft_layout l); /* without the block */
 weft_status weft_layout_parse(const char *s, weft_layout *out);
 
 /* The documents of B rows of T tokens. Row b has offsets cu[first[b]] .. cu[first[b+1]-1]: the first is 0,
@@ -45,6 +54,8 @@ typedef struct weft_shard {
 
 /* Segments that P ranks can need for B rows with at most `docs` documents in all (with empty ones). */
 int64_t weft_shard_capacity(int64_t B, int64_t docs, int P);
+/* The most segments of one document of a row that one of the ranks can hold. */
+int64_t weft_layout_pieces(weft_layout layout);
 weft_status weft_shard_alloc(weft_shard *s, weft_arena *arena, int P, int64_t capacity);
 /* Fills s. pos0 != 0 needs one document per row. Refuses more segments than fit. LOCAL, same on every rank. */
 weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *docs, int64_t pos0);
@@ -52,6 +63,17 @@ weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *
 int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int rank);
 /* The largest over ranks. */
 int64_t weft_shard_max_rows(weft_layout layout, int64_t B, int64_t T, int P);
+
+/* The shard of R = P / U groups of U neighbouring ranks each, in `out` (allocated for R): group r holds what
+ * ranks U r .. U r + U - 1 of `in` hold together, sorted by row and token, pieces that continue each other merged. So
+ * rows of a group's memory are in token order whatever the layout. U divides P. LOCAL, no allocation */
+weft_status weft_shard_group(weft_shard *out, const weft_shard *in, int U);
+
+/* Rows of `owner` (keys) that the queries of `rank` can see, as ranges of its memory rows: ascending, disjoint,
+ * not touching. Returns how many there are, or -1 when there are more than `capacity`. LOCAL, no allocation */
+typedef struct weft_range { int64_t begin, len; } weft_range;
+int64_t weft_shard_need(const weft_mask *mask, const weft_shard *q, int rank, const weft_shard *k, int owner,
+                        weft_range *out, int64_t capacity);
 
 /* The token index in [0, B*T) and the position in its document, of every local row of `rank`. */
 void weft_shard_tokens(const weft_shard *s, int rank, int64_t *index, int64_t *pos);

@@ -29,7 +29,7 @@ static void check(const cp_case *c)
                 cp_job job = {c, &data, strategies[s], (weft_layout_kind)l, l == 0, 1, NULL, out};
                 assert_ok(cp_run(P, &job, 1));
                 for (int r = 0; r < P; r++) {
-                    expected x = formula(c, strategies[s], (weft_layout){(weft_layout_kind)l}, P, r);
+                    expected x = formula(c, strategies[s], (weft_layout){(weft_layout_kind)l, 0}, P, r);
                     assert_int_equal(out->forward_bytes[r], x.forward);
                     assert_int_equal(out->backward_bytes[r], x.backward);
                     assert_int_equal(out->planned_forward[r], x.forward);
@@ -71,7 +71,7 @@ static void ring_holds_two_blocks(void **state)
         cp_result *out = cp_result_make(&c, P);
         cp_job job = {&c, &data, "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, out};
         assert_ok(cp_run(P, &job, 1));
-        size_t block = (size_t)weft_shard_max_rows((weft_layout){WEFT_LAYOUT_ZIGZAG}, 1, 1024, P) * 2 * 10 * 2;
+        size_t block = (size_t)weft_shard_max_rows((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 1024, P) * 2 * 10 * 2;
         for (int r = 0; r < P; r++) {
             assert_true(out->kv_buffer_bytes[r] >= 2 * block);
             assert_true(out->kv_buffer_bytes[r] < 2 * (block + 64));

@@ -7,23 +7,25 @@
 
 enum { MAX_P = 6, MAX_ROWS = 128 };
 
+enum { WAVES = 2 }; /* enough for at most two segments of a document on a rank */
+
 typedef struct fixture { weft_mem mem; weft_arena *arena; } fixture;
 
 /* A plan of which only what bind reads is filled. */
 static void make_plan(fixture *f, weft_cp_plan *plan, weft__cp_slot *slot, int P, int rank, int64_t B, int64_t docs,
                       weft_mask mask)
 {
-    *plan = (weft_cp_plan){.P = P, .rank = rank, .problem = {.B = B, .max_docs = docs}, .desc = {.mask = mask}};
-    plan->pair_capacity = weft__cp_pair_capacity(&plan->problem, P);
+    *plan = (weft_cp_plan){.P = P, .rank = rank, .group = 1, .waves = WAVES, .problem = {.B = B, .max_docs = docs}, .desc = {.mask = mask}};
+    plan->pair_capacity = weft__cp_pair_capacity(plan);
     *slot = (weft__cp_slot){0};
     assert_ok(WEFT_NEW0(f->arena, plan->pair_capacity, "pairs", &slot->pairs));
-    assert_ok(WEFT_NEW0(f->arena, (int64_t)P * WEFT__CP_WAVES + 1, "first", &slot->first));
+    assert_ok(WEFT_NEW0(f->arena, (int64_t)P * WAVES + 1, "first", &slot->first));
 }
 
 static void make_shard(fixture *f, weft_shard *s, weft_layout_kind kind, const weft_docs *docs, int P)
 {
     assert_ok(weft_shard_alloc(s, f->arena, P, weft_shard_capacity(docs->B, docs->first[docs->B] - docs->B, P)));
-    assert_ok(weft_shard_make(s, (weft_layout){kind}, docs, 0));
+    assert_ok(weft_shard_make(s, (weft_layout){kind, 0}, docs, 0));
 }
 
 static void check_wave_is_disjoint(const weft_attn_pair *pairs, int64_t n)
@@ -58,8 +60,8 @@ static void check_block(const weft_cp_plan *plan, const weft__cp_slot *slot, con
     read_rows(&q, s, plan->rank);
     read_rows(&k, s, weft__cp_owner(plan, step));
     memset(seen, 0, sizeof seen);
-    for (int w = 0; w < WEFT__CP_WAVES; w++) {
-        const int64_t *first = slot->first + step * WEFT__CP_WAVES + w;
+    for (int w = 0; w < WAVES; w++) {
+        const int64_t *first = slot->first + step * WAVES + w;
         check_wave_is_disjoint(slot->pairs + first[0], first[1] - first[0]);
         for (const weft_attn_pair *p = slot->pairs + first[0]; p < slot->pairs + first[1]; p++)
             for (int64_t a = 0; a < p->nq; a++)
@@ -125,9 +127,9 @@ static void blocks_that_nobody_sees_are_empty(void **state)
             make_plan(&f, &plan, &slot, P, r, 1, 1, (weft_mask){true, window ? 9 : -1, -1, 0});
             assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
             for (int i = 0; i < P; i++) {
-                const int64_t *at = slot.first + i * WEFT__CP_WAVES;
+                const int64_t *at = slot.first + i * WAVES;
                 bool seen = i <= r && (!window || i <= 1);
-                assert_int_equal(at[WEFT__CP_WAVES] - at[0], seen);
+                assert_int_equal(at[WAVES] - at[0], seen);
             }
         }
     weft_arena_destroy(f.arena);
@@ -156,7 +158,7 @@ static void many_documents(void **state)
             weft__cp_slot slot;
             make_plan(&f, &plan, &slot, P, r, 1, DOCS, (weft_mask){true, -1, -1, 0});
             assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
-            pairs += slot.first[P * WEFT__CP_WAVES];
+            pairs += slot.first[P * WAVES];
         }
         assert_true(pairs >= filled && pairs <= filled + 8 * P); /* a document more per cut, seen from both sides */
     }

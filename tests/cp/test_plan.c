@@ -7,7 +7,7 @@
 static weft_cp_problem good(void)
 {
     return (weft_cp_problem){.prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .max_docs = 2, .H = 4, .Hkv = 2, .D = 4,
-                             .Dv = 4, .scale = 0.5, .mask = {true, -1, -1, 0}, .layout = {WEFT_LAYOUT_ZIGZAG},
+                             .Dv = 4, .scale = 0.5, .mask = {true, -1, -1, 0}, .layout = {WEFT_LAYOUT_ZIGZAG, 0},
                              .need_backward = true, .slots = 1};
 }
 
@@ -34,7 +34,7 @@ static weft_status try_plan(weft_ctx *ctx, weft_world *world, void *ud)
     WEFT_TRY(weft_kern_init(&kern, WEFT_ISA_REF));
     weft_cp_problem problem = a->problem;
     if (a->rank_1_differs && weft_world_rank(world) == 1) problem.mask.left = 5;
-    weft_cp_options options = {a->strategy, true};
+    weft_cp_options options = {.strategy = a->strategy, .overlap = true};
     weft_status st = weft_cp_plan_create(&plan, arena, &kern, comm, &problem, &options);
     bool as_asked = st == WEFT_ERR_REFUSED && strstr(weft_last_error(), a->part);
     if (as_asked) __atomic_add_fetch(&a->refused, 1, __ATOMIC_RELAXED);
@@ -104,7 +104,7 @@ static void shard_of(bench *b, weft_shard *s, int64_t T, int64_t docs, int P)
     for (int64_t i = 0; i <= docs; i++) cu[i] = i * T / docs;
     weft_docs d = {1, T, cu, first};
     assert_ok(weft_shard_alloc(s, b->arena, P, weft_shard_capacity(1, docs, P)));
-    assert_ok(weft_shard_make(s, (weft_layout){WEFT_LAYOUT_ZIGZAG}, &d, 0));
+    assert_ok(weft_shard_make(s, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &d, 0));
 }
 
 static void bind_refuses_what_exceeds_the_plan(void **state)
@@ -114,7 +114,7 @@ static void bind_refuses_what_exceeds_the_plan(void **state)
     open_bench(&b);
     weft_cp_problem p = good();
     p.need_backward = false, p.sinks = true;
-    weft_cp_options options = {"auto", true};
+    weft_cp_options options = {.strategy = "auto", .overlap = true};
     weft_cp_plan *plan;
     weft_shard small, large, many, other;
     shard_of(&b, &small, 7, 2, 1);
@@ -146,7 +146,7 @@ static void plans_print_themselves(void **state)
     static const char *const want[] = {"(none (kernel ", "(pcp P=1 zigzag (kernel ", "(ring P=1 zigzag (kernel "};
     static const char *const names[] = {"none", "pcp", "ring"};
     for (int i = 0; i < 3; i++) {
-        weft_cp_options options = {names[i], true};
+        weft_cp_options options = {.strategy = names[i], .overlap = true};
         weft_cp_plan *plan;
         weft_text text = {0};
         assert_ok(weft_cp_plan_create(&plan, b.arena, &b.kern, b.comm, &p, &options));
@@ -160,19 +160,27 @@ static void plans_print_themselves(void **state)
 
 /* ---- choice -------------------------------------------------------------------------------------------------------- */
 
+static weft_status choose(const weft_cp_problem *p, const char *name, int P, const weft_cp_strategy **out)
+{
+    weft_profile profile = weft_profile_default();
+    weft_cp_options options = {.strategy = name, .overlap = true};
+    weft__cp_ask ask = {p, &options, &profile, P};
+    return weft__cp_choose(&ask, out);
+}
+
 static void auto_takes_the_cheapest(void **state)
 {
     (void)state;
     const weft_cp_strategy *s;
     weft_cp_problem p = good();
-    assert_ok(weft__cp_choose(&p, "auto", 1, &s));
+    assert_ok(choose(&p, "auto", 1, &s));
     assert_ptr_equal(s, &weft__cp_none);
-    assert_ok(weft__cp_choose(&p, NULL, 8, &s));
+    assert_ok(choose(&p, NULL, 8, &s));
     assert_ptr_equal(s, &weft__cp_pcp); /* short: latency rules */
     p.T = p.Tq = 1 << 20;
-    assert_ok(weft__cp_choose(&p, "auto", 8, &s));
+    assert_ok(choose(&p, "auto", 8, &s));
     assert_ptr_equal(s, &weft__cp_ring); /* long: memory rules */
-    assert_ok(weft__cp_choose(&p, "auto", 2, &s));
+    assert_ok(choose(&p, "auto", 2, &s));
     assert_ptr_equal(s, &weft__cp_pcp); /* one block either way: a tie, the earlier entry */
 }
 

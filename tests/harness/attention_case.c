@@ -25,8 +25,8 @@ void case_add_pair(attention_case *c, int64_t q_row, int64_t nq, int64_t q_pos, 
                    int64_t nk, int64_t k_pos, int64_t k_step)
 {
     assert_true(c->n < CASE_MAX_PAIRS);
-    c->pair[c->n++] = (weft_attn_pair){.q_row = q_row, .nq = nq, .q_pos = q_pos, .q_step = q_step,
-                                       .k_row = k_row, .nk = nk, .k_pos = k_pos, .k_step = k_step};
+    c->pair[c->n++] = (weft_attn_pair){.q_row = q_row, .nq = nq, .q_pos = q_pos, .q_run = 1, .q_step = q_step,
+                                       .k_row = k_row, .nk = nk, .k_pos = k_pos, .k_run = 1, .k_step = k_step};
     c->q_rows = weft_max_i64(c->q_rows, q_row + nq);
     c->k_rows = weft_max_i64(c->k_rows, k_row + nk);
 }
@@ -264,8 +264,8 @@ void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec,
     for (size_t i = 0; i < bytes / sizeof *work; i++) work[i] = NAN;
 
     weft_attn_run run = {.work = work, .threads = threads};
-    weft_attn_fwd_io f = {q, k, v, qw + GAP, kw + GAP, vw + GAP, acc, m, l};
-    weft_attn_bwd_io b = {q, k, v, dout, qw + GAP, kw + GAP, vw + GAP, ow + GAP, m, l, delta, dq, dk, dv};
+    weft_attn_fwd_io f = {q, k, v, qw + GAP, kw + GAP, vw + GAP, acc, m, l, 0};
+    weft_attn_bwd_io b = {q, k, v, dout, qw + GAP, kw + GAP, vw + GAP, ow + GAP, m, l, delta, dq, dk, dv, 0};
     ops->start(&d, acc, m, l, qn);
     for (int i = 0, from = 0; i < c->calls; from = c->call_end[i++])
         ops->forward(&d, &f, c->pair + from, c->call_end[i] - from, &run);

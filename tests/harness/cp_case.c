@@ -181,7 +181,7 @@ static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *jo
                               bool use_docs)
 {
     const cp_case *c = job->c;
-    weft_layout layout = {job->layout};
+    weft_layout layout = {job->layout, 0};
     cp_docs whole = cp_docs_make(c->B, T, 0);
     weft_docs docs = {c->B, T, use_docs ? c->cu : whole.cu, use_docs ? c->first : whole.first};
     weft_status st = weft_shard_alloc(s, arena, P, weft_shard_capacity(c->B, docs.first[c->B] - c->B, P));
@@ -199,7 +199,7 @@ static weft_cp_problem problem_of(const cp_job *job, const void *alibi)
                              .max_docs = c->cu ? c->first[c->B] - c->B : c->B, .H = c->H, .Hkv = c->Hkv, .D = c->D,
                              .Dv = c->Dv, .scale = c->scale != 0 ? c->scale : 1 / sqrt(c->D), .softcap = c->softcap,
                              .mask = c->mask, .alibi = c->alibi ? alibi : NULL, .sinks = c->sinks,
-                             .layout = {job->layout}, .need_backward = true, .slots = 2};
+                             .layout = {job->layout, 0}, .need_backward = true, .slots = 2};
 }
 
 static int64_t sent(weft_comm *comm)
@@ -228,8 +228,8 @@ static weft_status run_plan(weft_ctx *ctx, weft_comm *comm, const cp_job *job, w
         WEFT_TRY(weft_cp_backward(plan, i % 2, &io));
         job->out->forward_bytes[rank] = b - a;
         job->out->backward_bytes[rank] = sent(comm) - b;
-        job->out->planned_forward[rank] = weft_cp_forward_bytes(plan, i % 2);
-        job->out->planned_backward[rank] = weft_cp_backward_bytes(plan, i % 2);
+        job->out->planned_forward[rank] = weft_cp_planned(plan, i % 2).forward_bytes;
+        job->out->planned_backward[rank] = weft_cp_planned(plan, i % 2).backward_bytes;
     }
     job->out->kv_buffer_bytes[rank] = weft_cp_kv_buffer_bytes(plan);
     if (ctx->mem.allocations != before)
@@ -266,7 +266,7 @@ static weft_status run_in_arena(weft_ctx *ctx, weft_comm *comm, const cp_job *jo
     WEFT_TRY(make_rows(&alibi, arena, weft_prec_real(c->prec), 1, c->H, 0, head_index));
     pick_rows(&alibi, job->data->alibi);
     weft_cp_problem problem = problem_of(job, alibi.data);
-    weft_cp_options options = {job->strategy, job->overlap};
+    weft_cp_options options = {.strategy = job->strategy, .overlap = job->overlap};
     WEFT_TRY(weft_cp_plan_create(&plan, arena, &kern, comm, &problem, &options));
     if (job->tamper) job->tamper(plan);
     int64_t *index_q, *index_k, *pos;

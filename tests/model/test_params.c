@@ -107,7 +107,7 @@ static void area_is_the_mean_over_layers(void **state)
     assert_ok(weft_shard_alloc(&shard, arena, 3, weft_shard_capacity(1, 1, 3)));
     int64_t cu[] = {0, 10}, first[] = {0, 2};
     weft_docs docs = {.B = 1, .T = 10, .cu = cu, .first = first};
-    assert_ok(weft_shard_make(&shard, (weft_layout){WEFT_LAYOUT_ZIGZAG}, &docs, 0));
+    assert_ok(weft_shard_make(&shard, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &docs, 0));
     weft_model_config c = toy_config(WEFT_QWEN2, 4);
     assert_true(weft_model_area(&c, &shard) == 55);
     c.window = 3;

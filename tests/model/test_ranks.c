@@ -25,14 +25,14 @@ static void check_all_cuts(toy t)
     toy one = t;
     one.P = 1;
     one.strategy = "none";
-    one.layout = (weft_layout){WEFT_LAYOUT_CONTIGUOUS};
+    one.layout = (weft_layout){WEFT_LAYOUT_CONTIGUOUS, 0};
     assert_ok(toy_run(&one));
     for (int P = 2; P <= 4; P++)
         for (int s = 0; s < SETTINGS; s++) {
             toy cut = t;
             cut.P = P;
             cut.strategy = settings[s].strategy;
-            cut.layout = (weft_layout){settings[s].layout};
+            cut.layout = (weft_layout){settings[s].layout, 0};
             assert_ok(toy_run(&cut));
             check_same(&cut, &one);
             toy_free(&cut);
@@ -102,7 +102,7 @@ static void ranks_without_a_label(void **state)
              .grad_scale = 0.25};
     check_all_cuts(t);
     t.P = 4;
-    t.layout = (weft_layout){WEFT_LAYOUT_ZIGZAG};
+    t.layout = (weft_layout){WEFT_LAYOUT_ZIGZAG, 0};
     t.strategy = "ring";
     assert_ok(toy_run(&t));
     assert_true(t.rank_sum[2] == 0 && t.rank_sum[3] == 0 && t.rank_sum[0] > 0);

@@ -24,8 +24,8 @@ static void segments_match_a_count_over_the_mask(void **state)
     int64_t at = 0, nonzero = 0;
     for (int i = 0; i < 40000; i++) {
         weft_mask m = {pick(1, &at, 2), pick(1, &at, 12) - 1, pick(1, &at, 12) - 1, pick(1, &at, 3) ? 0 : pick(1, &at, 20)};
-        weft_segment q = {0, 0, pick(1, &at, 20), pick(1, &at, 9), 1 + pick(1, &at, 2) * pick(1, &at, 4), 0};
-        weft_segment k = {0, 0, pick(1, &at, 20), pick(1, &at, 9), 1 + pick(1, &at, 2) * pick(1, &at, 4), 0};
+        weft_segment q = {0, 0, pick(1, &at, 20), pick(1, &at, 9), 1, 1 + pick(1, &at, 2) * pick(1, &at, 4), 0};
+        weft_segment k = {0, 0, pick(1, &at, 20), pick(1, &at, 9), 1, 1 + pick(1, &at, 2) * pick(1, &at, 4), 0};
         if (i % 4 == 0) q.stride = k.stride = 1; /* the closed form */
         int64_t want = brute_force(&m, &q, &k), got = weft_visible_area(&m, &q, &k);
         if (got != want)
@@ -37,7 +37,7 @@ static void segments_match_a_count_over_the_mask(void **state)
     }
     assert_true(nonzero > 10000);
     weft_mask full = {false, -1, -1, 0};
-    weft_segment a = {0, 0, 0, 5, 1, 0}, other_doc = {0, 1, 0, 5, 1, 5}, other_row = {1, 0, 0, 5, 1, 0};
+    weft_segment a = {0, 0, 0, 5, 1, 1, 0}, other_doc = {0, 1, 0, 5, 1, 1, 5}, other_row = {1, 0, 0, 5, 1, 1, 0};
     assert_int_equal(weft_visible_area(&full, &a, &a), 25);
     assert_int_equal(weft_visible_area(&full, &a, &other_doc), 0);
     assert_int_equal(weft_visible_area(&full, &a, &other_row), 0);
@@ -47,7 +47,7 @@ static void large_numbers_are_exact(void **state)
 {
     (void)state;
     int64_t n = 1 << 20;
-    weft_segment s = {0, 0, 0, n, 1, 0};
+    weft_segment s = {0, 0, 0, n, 1, 1, 0};
     weft_mask causal = {true, -1, -1, 0}, full = {false, -1, -1, 0}, window = {true, 4095, -1, 0},
               far = {false, INT64_MAX, INT64_MAX, 0};
     assert_true(weft_visible_area(&causal, &s, &s) == n * (n + 1) / 2);
@@ -63,7 +63,7 @@ static void shard_of(bench *w, weft_shard *s, weft_layout_kind kind, int64_t T, 
     int64_t first[2] = {0, docs + 1};
     weft_docs d = {1, T, cu, first};
     assert_ok(weft_shard_alloc(s, w->arena, P, weft_shard_capacity(1, docs, P)));
-    assert_ok(weft_shard_make(s, (weft_layout){kind}, &d, 0));
+    assert_ok(weft_shard_make(s, (weft_layout){kind, 0}, &d, 0));
 }
 
 /* area of rank r by going over all of its tokens and all tokens of the owner */
@@ -145,8 +145,8 @@ static void positions_of_the_last_queries(void **state)
         weft_shard q, k;
         assert_ok(weft_shard_alloc(&q, w.arena, P, weft_shard_capacity(1, 1, P)));
         assert_ok(weft_shard_alloc(&k, w.arena, P, weft_shard_capacity(1, 1, P)));
-        assert_ok(weft_shard_make(&q, (weft_layout){WEFT_LAYOUT_ZIGZAG}, &dq, 12 - 5));
-        assert_ok(weft_shard_make(&k, (weft_layout){WEFT_LAYOUT_ZIGZAG}, &dk, 0));
+        assert_ok(weft_shard_make(&q, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &dq, 12 - 5));
+        assert_ok(weft_shard_make(&k, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &dk, 0));
         int64_t sum = 0;
         for (int r = 0; r < P; r++) sum += weft_shard_area(&causal, &q, r, &k, -1);
         assert_int_equal(sum, 8 + 9 + 10 + 11 + 12);

@@ -85,7 +85,7 @@ static void every_token_exactly_once(void **state)
                     docs_case c;
                     make_docs(&c, kind, B, T);
                     weft_shard s;
-                    weft_layout layout = {(weft_layout_kind)l};
+                    weft_layout layout = {(weft_layout_kind)l, 0};
                     weft_mark mark = weft_arena_mark(w.arena);
                     /* exactly the promised capacity: it must be enough */
                     assert_ok(weft_shard_alloc(&s, w.arena, P, weft_shard_capacity(B, c.first[B] - B, P)));
@@ -102,7 +102,7 @@ static void rows_differ_by_at_most_two_chunks_roundings(void **state)
     for (int l = 0; l < WEFT_LAYOUT_COUNT; l++)
         for (int P = 1; P <= 64; P++)
             for (int64_t T = 1; T < 300; T += 7) {
-                weft_layout layout = {(weft_layout_kind)l};
+                weft_layout layout = {(weft_layout_kind)l, 0};
                 int64_t least = INT64_MAX, sum = 0, most = weft_shard_max_rows(layout, 1, T, P);
                 for (int r = 0; r < P; r++) {
                     int64_t n = weft_shard_rows(layout, 1, T, P, r);
@@ -114,7 +114,7 @@ static void rows_differ_by_at_most_two_chunks_roundings(void **state)
             }
     /* no product i * T may overflow */
     int64_t huge = (int64_t)1 << 61;
-    assert_int_equal(weft_shard_rows((weft_layout){WEFT_LAYOUT_ZIGZAG}, 1, huge, 4096, 4095), huge / 4096);
+    assert_int_equal(weft_shard_rows((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, huge, 4096, 4095), huge / 4096);
 }
 
 static void make_one_row(world *w, weft_shard *s, weft_layout_kind kind, int64_t T, int P, int64_t pos0)
@@ -122,7 +122,7 @@ static void make_one_row(world *w, weft_shard *s, weft_layout_kind kind, int64_t
     int64_t cu[2] = {0, T}, first[2] = {0, 2};
     weft_docs docs = {1, T, cu, first};
     assert_ok(weft_shard_alloc(s, w->arena, P, weft_shard_capacity(1, 1, P)));
-    assert_ok(weft_shard_make(s, (weft_layout){kind}, &docs, pos0));
+    assert_ok(weft_shard_make(s, (weft_layout){kind, 0}, &docs, pos0));
 }
 
 /* Labels are shifted on the whole row and then picked by index: no label is lost at a shard's edge. */
@@ -245,9 +245,9 @@ static void bad_input_is_refused(void **state)
     assert_refused(weft_docs_check(&docs), "at least 1");
     docs = (weft_docs){1, 8, good, first};
     assert_ok(weft_shard_alloc(&s, w.arena, 2, weft_shard_capacity(1, 2, 2)));
-    assert_refused(weft_shard_make(&s, (weft_layout){WEFT_LAYOUT_ZIGZAG}, &docs, 3), "one document per row");
+    assert_refused(weft_shard_make(&s, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &docs, 3), "one document per row");
     assert_ok(weft_shard_alloc(&s, w.arena, 2, 2));
-    assert_refused(weft_shard_make(&s, (weft_layout){WEFT_LAYOUT_ZIGZAG}, &docs, 0), "more than 2 segments");
+    assert_refused(weft_shard_make(&s, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &docs, 0), "more than 2 segments");
     assert_refused(weft_shard_alloc(&s, w.arena, 0, 2), "0 ranks");
     weft_layout layout;
     assert_ok(weft_layout_parse("zigzag", &layout));

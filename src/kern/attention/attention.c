@@ -35,6 +35,13 @@ void weft_attn_query_range(const weft_mask *m, const weft_attn_pair *p, int64_t 
     *hi = clamp(floor_of(last - p->q_pos, p->q_step) + 1, p->nq);
 }
 
+bool weft_attn_kept(double dropout, uint64_t seed, uint32_t word3, uint32_t sample, uint32_t head, int64_t q_token,
+                    int64_t k_token)
+{
+    weft_philox_out x = weft_philox(seed, (uint32_t)(k_token >> 2), (uint32_t)q_token, weft_philox_word2(sample, head), word3);
+    return (double)x.w[k_token & 3] >= dropout * 0x1p32;
+}
+
 static weft_status check_heads(const weft_attn_desc *d)
 {
     if (d->H < 1 || d->Hkv < 1)

@@ -12,8 +12,16 @@
  * (m, l) stay a pair because one rounded fp32 lse is too coarse for large scores.
  * Sources: Milakov & Gimelshein 2018 (online softmax); Dao et al. 2022, 2023 (flash attention).
  *
- * Positions come as start + i * stride (stride >= 1), so that zigzag, striped and packed rows need no
- * copy. Tiles are classified by their extreme positions: empty (skipped), full (no mask code), partial.
+ * Positions come in runs: the i-th row of a range stands at pos + (i / run) * step + i % run, with
+ * 1 <= run <= step. So contiguous (run = step), striped (run = 1) and striped tiles (run = 128, say) need no
+ * copy, and positions always grow. Tiles are classified by their extreme positions: empty (skipped), full (no
+ * mask code), partial.
+ *
+ * Dropout of p_ij keeps a pair when the Philox word of its address (philox.h; weft_attn_kept below) is at
+ * least dropout * 2^32, and scales what is kept by 1 / (1 - dropout):
+ *   acc = sum kept exp(s - m) v / (1 - dropout)      l, m, lse: of all keys, as without dropout
+ *   dv_j += kept p_ij do_i / (1 - dropout)           dp_ij = kept do_i.v_j / (1 - dropout)
+ *   ds_ij = p_ij (dp_ij - delta_i) ...               delta_i = do_i.o_i, unchanged
  *
  * One call gets a list of pairs (query rows x key rows). CONTRACT: within a call, different pairs have
  * disjoint query rows and disjoint key rows, so every pair may run on its own thread. Results are the
@@ -60,17 +68,18 @@ typedef struct weft_attn_desc { /* what is fixed for a plan */
     double softcap;        /* 0: none */
     weft_mask mask;
     const void *alibi;     /* [H] slopes (R) of the heads here, or NULL */
-    double dropout;        /* probability; 0: none. Refused by weft_attn_check until it is built. */
-    uint64_t seed;
+    double dropout;        /* probability in [0, 1); 0: none */
+    uint64_t seed;         /* of dropout */
 } weft_attn_desc;
 
 static inline int weft_attn_kv_head(const weft_attn_desc *d, int h) { return (d->head0 + h) / d->group - d->kv_head0; }
 
 /* Rows [q_row, q_row + nq) of the query arrays against rows [k_row, k_row + nk) of the key arrays. */
 typedef struct weft_attn_pair {
-    int64_t q_row, nq, q_pos, q_step; /* position of the i-th query row: q_pos + i * q_step */
-    int64_t k_row, nk, k_pos, k_step;
-    uint32_t sample;                  /* for dropout's address */
+    int64_t q_row, nq, q_pos, q_run, q_step; /* i-th query row: q_pos + (i / q_run) * q_step + i % q_run */
+    int64_t k_row, nk, k_pos, k_run, k_step;
+    int64_t base;                     /* dropout's address counts tokens of the whole row: position + base */
+    uint32_t sample;                  /* the same, which row of the batch */
 } weft_attn_pair;
 
 /* Element strides: `ld` between rows; heads lie D (Dv) apart. */
@@ -79,6 +88,7 @@ typedef struct weft_attn_fwd_io {
     int64_t q_ld, k_ld, v_ld;
     void *acc;             /* (R) [rows, H, Dv] dense */
     void *m, *l;           /* (R) [rows, H] dense     */
+    uint32_t drop_word3;   /* step, layer and site: weft_philox_word3; read only with desc.dropout */
 } weft_attn_fwd_io;
 
 typedef struct weft_attn_bwd_io {
@@ -87,6 +97,7 @@ typedef struct weft_attn_bwd_io {
     const void *m, *l, *delta;    /* (R) [rows, H] dense, final */
     void *dq;                     /* (R) [q rows, H, D] dense, +=    */
     void *dk, *dv;                /* (R) [k rows, Hkv, D or Dv] dense, += */
+    uint32_t drop_word3;          /* as in forward */
 } weft_attn_bwd_io;
 
 typedef struct weft_attn_run { /* how to run: everything that does not change results */
@@ -115,6 +126,16 @@ typedef struct weft_attn_ops {
                      const weft_attn_run *run);
     size_t (*work_bytes)(const weft_attn_desc *d, int threads);
 } weft_attn_ops;
+
+/* Whether dropout keeps the pair (query, key) of head `head` of the whole model: one Philox call serves the
+ * four keys 4n .. 4n + 3 (tokens of the row), word k % 4 decides. The specification of the mask, and what
+ * `weft attention --out` writes. LOCAL, pure */
+bool weft_attn_kept(double dropout, uint64_t seed, uint32_t word3, uint32_t sample, uint32_t head, int64_t q_token,
+                    int64_t k_token);
+
+/* Visible (query, key) pairs of one head: what a kernel that only charges time charges for. Closed form for
+ * pairs whose positions are contiguous, O(nq) otherwise. LOCAL, pure */
+int64_t weft_attn_area(const weft_mask *mask, const weft_attn_pair *pair);
 
 /* Refuses shapes that no kernel takes (D or Dv outside 1..256, heads that do not divide, a window below
  * -1, dropout, ...), with the rule and a value that works. */

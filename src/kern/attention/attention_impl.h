@@ -25,8 +25,14 @@ static inline void weft_attn_heads_of(const weft_attn_desc *d, int g, int *h0, i
     *h1 = (int)weft_max_i64(0, weft_min_i64(d->H, first + d->group));
 }
 
-static inline int64_t weft_attn_qpos(const weft_attn_pair *p, int64_t i) { return p->q_pos + i * p->q_step; }
-static inline int64_t weft_attn_kpos(const weft_attn_pair *p, int64_t j) { return p->k_pos + j * p->k_step; }
+static inline int64_t weft_attn_qpos(const weft_attn_pair *p, int64_t i)
+{
+    return p->q_pos + i / p->q_run * p->q_step + i % p->q_run;
+}
+static inline int64_t weft_attn_kpos(const weft_attn_pair *p, int64_t j)
+{
+    return p->k_pos + j / p->k_run * p->k_step + j % p->k_run;
+}
 
 /* Every mask lets a query at position q see one interval of key positions, because with a prefix the
  * causal rule reads kpos <= max(q, prefix - 1). Both ends grow with q. Returned as key indices of the
