@@ -103,9 +103,18 @@ typedef struct weft_kern_ops {
     void (*add_real)(void *r, int64_t r_ld, const void *c, int64_t c_ld, int64_t rows, int64_t n, int threads);
 } weft_kern_ops;
 
+/* Rates of kernels that charge time to a clock instead of computing. */
+typedef struct weft_charge {
+    const weft_clock *clock;
+    double flops_per_second[WEFT_PREC_COUNT]; /* of attention's and other matrix products, all threads together */
+    double backward_factor;                   /* time of backward attention / time of forward, same pairs */
+    double memory_bytes_per_second;           /* of kernels that read and write more than they compute */
+} weft_charge;
+
 typedef struct weft_kern {
     weft_isa isa;
     weft_kern_ops op[WEFT_PREC_COUNT];
+    const weft_charge *charge; /* NULL: these kernels compute. Handed on to attention in weft_attn_run */
 } weft_kern;
 
 /* The table of an instruction set. Refuses with the list of what this machine has when `isa` is not

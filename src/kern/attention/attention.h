@@ -106,6 +106,7 @@ typedef struct weft_attn_run { /* how to run: everything that does not change re
     void (*poll)(void *ud); /* called now and then by the calling thread, so that messages move; or NULL */
     void *poll_ud;
     weft_queue *queue;
+    const struct weft_charge *charge; /* kern.h; read only by kernels that charge time, NULL for the others */
 } weft_attn_run;
 
 typedef struct weft_attn_ops {
