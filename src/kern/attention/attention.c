@@ -1,5 +1,5 @@
-/* attention.c — the arithmetic of masks that every attention kernel shares, and the refusal of shapes that
- * no kernel takes. */
+/* attention.c — what every attention kernel shares: which keys a query sees, how many there are, which of them
+ * dropout keeps; and the refusal of shapes that no kernel takes. */
 #include "kern/attention/attention_impl.h"
 
 #include <math.h>
@@ -7,11 +7,15 @@
 /* Positions and windows stay far below this, so that their sums fit into 64 bits. */
 static const int64_t far = INT64_C(1) << 60;
 
-/* ceil(a / b) and floor(a / b), b > 0, for any sign of a. */
-static int64_t ceil_of(int64_t a, int64_t b) { return a / b + (a % b > 0); }
-static int64_t floor_of(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-
 static int64_t clamp(int64_t x, int64_t n) { return weft_max_i64(0, weft_min_i64(n, x)); }
+
+/* Rows of a range of n that stand before position x: positions grow, so this is the index of the first that does
+ * not. The last run that begins before x counts as far as x, or whole when x lies in the gap behind it. */
+static int64_t rows_before(int64_t x, int64_t pos, int64_t run, int64_t step, int64_t n)
+{
+    int64_t y = x - pos;
+    return y <= 0 ? 0 : weft_min_i64(n, y / step * run + weft_min_i64(y % step, run));
+}
 
 void weft_attn_key_range(const weft_mask *m, const weft_attn_pair *p, int64_t qpos, int64_t *lo, int64_t *hi)
 {
@@ -19,8 +23,8 @@ void weft_attn_key_range(const weft_mask *m, const weft_attn_pair *p, int64_t qp
     if (m->left >= 0) first = qpos - m->left;
     if (m->right >= 0) last = qpos + m->right;
     if (m->causal) last = weft_min_i64(last, weft_max_i64(qpos, m->prefix - 1));
-    *lo = clamp(ceil_of(first - p->k_pos, p->k_step), p->nk);
-    *hi = clamp(floor_of(last - p->k_pos, p->k_step) + 1, p->nk);
+    *lo = rows_before(first, p->k_pos, p->k_run, p->k_step, p->nk);
+    *hi = rows_before(last + 1, p->k_pos, p->k_run, p->k_step, p->nk);
 }
 
 void weft_attn_query_range(const weft_mask *m, const weft_attn_pair *p, int64_t j0, int64_t j1, int64_t *lo,
@@ -31,9 +35,53 @@ void weft_attn_query_range(const weft_mask *m, const weft_attn_pair *p, int64_t 
     if (m->right >= 0) first = k0 - m->right;
     if (m->causal && k0 >= m->prefix) first = weft_max_i64(first, k0);
     if (m->left >= 0) last = k1 + m->left;
-    *lo = clamp(ceil_of(first - p->q_pos, p->q_step), p->nq);
-    *hi = clamp(floor_of(last - p->q_pos, p->q_step) + 1, p->nq);
+    *lo = rows_before(first, p->q_pos, p->q_run, p->q_step, p->nq);
+    *hi = rows_before(last + 1, p->q_pos, p->q_run, p->q_step, p->nq);
 }
+
+/* ---- area ------------------------------------------------------------------------------------------------ */
+
+/* A query at q sees the keys of one interval [lo, hi] of positions, lo <= q <= hi, so the keys of the pair that it
+ * sees are  #(k <= hi) - #(k < lo).  Where neither queries nor keys have gaps, both counts are clamped linear
+ * functions of q, whose sums have closed forms. */
+
+/* sum of clamp(x + i, m) for i in [0, n) */
+static int64_t sum_clamped(int64_t x, int64_t n, int64_t m)
+{
+    int64_t zero = clamp(-x, n);
+    x += zero;
+    n -= zero;
+    int64_t rising = clamp(m - x, n);
+    return rising * x + rising * (rising - 1) / 2 + (n - rising) * m;
+}
+
+/* sum over queries of #(keys <= hi). hi has three parts: it follows q + right, rests at the end of the prefix,
+ * then follows q. */
+static int64_t sum_to_hi(const weft_mask *m, const weft_attn_pair *p)
+{
+    int64_t right = m->right < 0 ? far : m->right, ahead = p->q_pos - p->k_pos + 1;
+    if (!m->causal) return sum_clamped(ahead + right, p->nq, p->nk);
+    int64_t follow = clamp(m->prefix - 1 - right - p->q_pos, p->nq); /* q + right < prefix - 1 */
+    int64_t rest = clamp(m->prefix - 1 - p->q_pos, p->nq) - follow;  /* q < prefix - 1         */
+    return sum_clamped(ahead + right, follow, p->nk) + rest * clamp(m->prefix - p->k_pos, p->nk) +
+           sum_clamped(ahead + follow + rest, p->nq - follow - rest, p->nk);
+}
+
+int64_t weft_attn_area(const weft_mask *mask, const weft_attn_pair *p)
+{
+    weft_mask m = {mask->causal, weft_min_i64(mask->left, far), weft_min_i64(mask->right, far), clamp(mask->prefix, far)};
+    int64_t area = 0, lo, hi;
+    if ((p->nq <= p->q_run || p->q_run == p->q_step) && (p->nk <= p->k_run || p->k_run == p->k_step))
+        return sum_to_hi(&m, p) - (m.left < 0 ? 0 : sum_clamped(p->q_pos - m.left - p->k_pos, p->nq, p->nk));
+    weft_attn_walk q = weft_attn_qwalk(p, 0);
+    for (int64_t i = 0; i < p->nq; i++, weft_attn_walk_on(&q)) {
+        weft_attn_key_range(&m, p, q.pos, &lo, &hi);
+        area += hi - lo;
+    }
+    return area;
+}
+
+/* ---- dropout --------------------------------------------------------------------------------------------- */
 
 bool weft_attn_kept(double dropout, uint64_t seed, uint32_t word3, uint32_t sample, uint32_t head, int64_t q_token,
                     int64_t k_token)
@@ -41,6 +89,8 @@ bool weft_attn_kept(double dropout, uint64_t seed, uint32_t word3, uint32_t samp
     weft_philox_out x = weft_philox(seed, (uint32_t)(k_token >> 2), (uint32_t)q_token, weft_philox_word2(sample, head), word3);
     return (double)x.w[k_token & 3] >= dropout * 0x1p32;
 }
+
+/* ---- refusals -------------------------------------------------------------------------------------------- */
 
 static weft_status check_heads(const weft_attn_desc *d)
 {

@@ -34,6 +34,29 @@ static inline int64_t weft_attn_kpos(const weft_attn_pair *p, int64_t j)
     return p->k_pos + j / p->k_run * p->k_step + j % p->k_run;
 }
 
+/* Positions of one row after the other, without a division for each. */
+typedef struct weft_attn_walk {
+    int64_t pos, in_run, run, gap; /* gap: from the last row of a run to the first of the next, less 1 */
+} weft_attn_walk;
+
+static inline weft_attn_walk weft_attn_walk_from(int64_t pos, int64_t run, int64_t step, int64_t i)
+{
+    return (weft_attn_walk){pos + i / run * step + i % run, i % run, run, step - run};
+}
+static inline weft_attn_walk weft_attn_qwalk(const weft_attn_pair *p, int64_t i)
+{
+    return weft_attn_walk_from(p->q_pos, p->q_run, p->q_step, i);
+}
+static inline weft_attn_walk weft_attn_kwalk(const weft_attn_pair *p, int64_t j)
+{
+    return weft_attn_walk_from(p->k_pos, p->k_run, p->k_step, j);
+}
+static inline void weft_attn_walk_on(weft_attn_walk *w)
+{
+    w->pos++;
+    if (++w->in_run == w->run) w->in_run = 0, w->pos += w->gap;
+}
+
 /* Every mask lets a query at position q see one interval of key positions, because with a prefix the
  * causal rule reads kpos <= max(q, prefix - 1). Both ends grow with q. Returned as key indices of the
  * pair, clamped to it: [*lo, *hi), empty when *lo >= *hi. */
