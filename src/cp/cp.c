@@ -102,7 +102,7 @@ static weft_status draft_plan(weft_cp_plan *draft, weft_comm *comm, const weft_c
     *draft = (weft_cp_plan){.problem = *problem, .options = *options, .group = 1,
                             .team = {.comm = comm, .first = 0, .step = 1, .size = P, .rank = weft_comm_rank(comm)}};
     WEFT_TRY(weft__cp_check(problem, options, &draft->desc));
-    weft__cp_ask ask = {&draft->problem, &draft->options, options->profile ? options->profile : &plain, P};
+    weft__cp_ask ask = {&draft->problem, &draft->options, options->profile ? options->profile : &plain, P, 1};
     return weft__cp_choose(&ask, &draft->strategy);
 }
 

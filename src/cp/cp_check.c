@@ -75,8 +75,8 @@ static weft_status choose_cheapest(const weft__cp_ask *ask, const weft_cp_strate
     for (int i = 0; i < weft__cp_strategy_count; i++) {
         const weft_cp_strategy *s = weft__cp_strategies[i];
         if (!s->applicable(ask, &why)) continue;
-        double cost = s->cost(ask);
-        if (*out && cost >= least) continue;
+        double cost = s->cost(ask).seconds;
+        if (*out && cost >= least * (1 - 1e-9)) continue; /* a tie but for rounding is a tie */
         *out = s;
         least = cost;
     }
@@ -104,22 +104,6 @@ weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **ou
         return st;
     }
     return refuse_unknown(name);
-}
-
-/* Latency plus bytes: each message that has to wait for the one before it costs a latency, each byte its
- * time on the link; and a block that waits in memory for its turn is written and read once more. By the default
- * profile: one gather of small blocks, and the ring's two buffers once a block outgrows 200 KB. */
-double weft__cp_seconds(const weft_profile *profile, weft__cp_exchange x)
-{
-    return x.messages_in_turn * profile->latency_seconds + x.bytes_moved / profile->link_bytes_per_second +
-           x.bytes_held / profile->memory_bytes_per_second;
-}
-
-double weft__cp_block_bytes(const weft__cp_ask *ask)
-{
-    const weft_cp_problem *p = ask->problem;
-    double rows = (double)p->B * (double)p->T / ask->P;
-    return rows * p->Hkv * (p->D + p->Dv) * (double)weft_dtype_size(weft_prec_compute(p->prec));
 }
 
 /* ---- hash ------------------------------------------------------------------------------------------ */

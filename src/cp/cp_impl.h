@@ -35,7 +35,14 @@ typedef struct weft__cp_ask { /* what is asked for, as applicable, cost and choi
     const weft_cp_options *options;
     const weft_profile *profile;
     int P;
+    int U; /* for the cost of a context strategy inside a head stage: ranks per head group; 0 or 1: none */
 } weft__cp_ask;
+
+typedef struct weft__cp_cost { /* of one layer, forward and backward; only compared among strategies */
+    double seconds;                       /* that a rank stands still, and what uneven shares add to its computing */
+    double forward_bytes, backward_bytes; /* that a rank sends, on average */
+    double memory_bytes;                  /* of its communication buffers */
+} weft__cp_cost;
 
 /* ---- messages in pieces (cp_message.c) ---------------------------------------------------------------- */
 
@@ -75,8 +82,8 @@ typedef struct weft_cp_strategy {
     const char *name, *desc;
     /* May this strategy do it? When not, *why says rule, value and what works. Pure. */
     bool (*applicable)(const weft__cp_ask *ask, weft_text *why);
-    /* Seconds of one forward and backward by the profile; only compared among strategies. Pure. */
-    double (*cost)(const weft__cp_ask *ask);
+    /* By the profile. Pure. */
+    weft__cp_cost (*cost)(const weft__cp_ask *ask);
     /* Sets plan->state, each slot's state, plan->kv_buffer_bytes; buffers for the largest case. */
     weft_status (*plan)(weft_cp_plan *plan, weft_arena *arena);
     /* The slot's rows and pairs are already there. Sets its traffic. q and kv are the team's shards. */
@@ -131,11 +138,16 @@ weft_status weft__cp_build(weft_cp_plan **out, weft_arena *arena, weft_arena *bu
 /* Rows, pairs and the strategy's bind. Shards are the team's. LOCAL, no allocation */
 weft_status weft__cp_bind_slot(weft_cp_plan *plan, int slot, const weft_shard *q, const weft_shard *kv);
 
-/* The model behind `cost` (cp_check.c). */
-typedef struct weft__cp_exchange { double messages_in_turn, bytes_moved, bytes_held; } weft__cp_exchange;
-double weft__cp_seconds(const weft_profile *profile, weft__cp_exchange x);
-/* Bytes of one rank's K,V block, on average. */
-double weft__cp_block_bytes(const weft__cp_ask *ask);
+/* The model behind `cost` (cp_cost.c). Exchanges of a context stage; ask->U says inside which head groups. */
+weft__cp_cost weft__cp_cost_none(const weft__cp_ask *ask);
+weft__cp_cost weft__cp_cost_gather(const weft__cp_ask *ask);
+weft__cp_cost weft__cp_cost_ring(const weft__cp_ask *ask);
+weft__cp_cost weft__cp_cost_pairwise(const weft__cp_ask *ask);
+/* Of head groups of U ranks (P for ulysses, whose context is `none`) around a context strategy. */
+weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_strategy *context);
+/* Between neighbouring `ranks` ranks: the node's rates when they fit into one. at_once: a rank's port, shared by all. */
+typedef struct weft__cp_link { double latency, bytes_per_second; } weft__cp_link;
+weft__cp_link weft__cp_link_of(const weft_profile *profile, int ranks, bool at_once);
 
 /* cp_pairs.c */
 int64_t weft__cp_pair_capacity(const weft_cp_plan *plan);

@@ -8,12 +8,6 @@ static bool applicable(const weft__cp_ask *ask, weft_text *why)
     return false;
 }
 
-static double cost(const weft__cp_ask *ask)
-{
-    (void)ask;
-    return 0;
-}
-
 static weft_status plan_none(weft_cp_plan *plan, weft_arena *arena)
 {
     (void)arena;
@@ -49,5 +43,5 @@ static void describe(const weft_cp_plan *plan, weft_text *out)
     weft_text_add(out, "(none (kernel %s))", plan->ops->attn.name);
 }
 
-const weft_cp_strategy weft__cp_none = {"none", "one rank, no exchange", applicable, cost, plan_none,
+const weft_cp_strategy weft__cp_none = {"none", "one rank, no exchange", applicable, weft__cp_cost_none, plan_none,
                                         bind, forward, backward, describe, NULL};

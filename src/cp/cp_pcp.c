@@ -20,16 +20,6 @@ typedef struct pcp {
     void *total;            /* sum of the parts from others */
 } pcp;
 
-/* One latency, for messages that do not wait for each other; all blocks but one lie in memory until it is
- * their turn. */
-static double cost(const weft__cp_ask *ask)
-{
-    int P = ask->P;
-    double block = weft__cp_block_bytes(ask);
-    return weft__cp_seconds(ask->profile, (weft__cp_exchange){.messages_in_turn = P > 1, .bytes_moved = (P - 1) * block,
-                                                .bytes_held = P > 2 ? (P - 2) * block : 0});
-}
-
 static weft_status plan_pcp(weft_cp_plan *plan, weft_arena *arena)
 {
     pcp *s;
@@ -202,5 +192,5 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
 }
 
 const weft_cp_strategy weft__cp_pcp = {"pcp", "all K,V blocks are gathered, the own one computed meanwhile",
-                                       weft__cp_ranks_fit, cost, plan_pcp, bind, forward, backward,
+                                       weft__cp_ranks_fit, weft__cp_cost_gather, plan_pcp, bind, forward, backward,
                                        weft__cp_describe_exchange, NULL};

@@ -19,13 +19,6 @@ typedef struct ring {
     weft__cp_message kv_msg[2], sum_msg[2]; /* receive, send */
 } ring;
 
-static double cost(const weft__cp_ask *ask)
-{
-    int P = ask->P;
-    return weft__cp_seconds(ask->profile, (weft__cp_exchange){.messages_in_turn = P - 1,
-                                                              .bytes_moved = (P - 1) * weft__cp_block_bytes(ask)});
-}
-
 static weft_status plan_ring(weft_cp_plan *plan, weft_arena *arena)
 {
     ring *s;
@@ -155,5 +148,5 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
     return WEFT_OK;
 }
 
-const weft_cp_strategy weft__cp_ring = {"ring", "K,V blocks travel round the ring, two in memory", weft__cp_ranks_fit, cost,
-                                        plan_ring, bind, forward, backward, weft__cp_describe_exchange, NULL};
+const weft_cp_strategy weft__cp_ring = {"ring", "K,V blocks travel round the ring, two in memory", weft__cp_ranks_fit,
+                                        weft__cp_cost_ring, plan_ring, bind, forward, backward, weft__cp_describe_exchange, NULL};

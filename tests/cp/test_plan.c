@@ -164,7 +164,7 @@ static weft_status choose(const weft_cp_problem *p, const char *name, int P, con
 {
     weft_profile profile = weft_profile_default();
     weft_cp_options options = {.strategy = name, .overlap = true};
-    weft__cp_ask ask = {p, &options, &profile, P};
+    weft__cp_ask ask = {p, &options, &profile, P, 1};
     return weft__cp_choose(&ask, out);
 }
 

@@ -1,0 +1,333 @@
+/* cp_cost.c — the model behind "auto": how long a rank stands still for the exchange of one layer, forward and backward.
+ * docs/maths/cost.md derives it. Pure functions of problem, options, profile and P.
+ *
+ * Only differences between strategies count: the time of the attention itself is the same for all and is left out, but
+ * for what a strategy adds to it (uneven head groups, an uneven cut of the visible area). An exchange that the busiest
+ * rank computes under costs only what sticks out. */
+#include "cp/cp_impl.h"
+
+#include <math.h>
+
+/* ---- what one sequence looks like to a context rank ----------------------------------------------------- */
+
+enum { SAMPLES = 32 }; /* midpoints per chunk: exact where the number of visible keys is linear in the query */
+
+typedef struct span { double begin, end; } span;
+
+static double length(span s) { return fmax(0, s.end - s.begin); }
+static span overlap(span a, span b) { return (span){fmax(a.begin, b.begin), fmin(a.end, b.end)}; }
+
+/* The key positions that queries at positions [q.begin, q.end) see: one span, because a span of queries is one. */
+static span visible_span(const weft_cp_problem *p, span q)
+{
+    const weft_mask *m = &p->mask;
+    span k = {0, (double)p->T};
+    if (length(q) == 0) return (span){0, 0};
+    if (m->left >= 0) k.begin = fmax(k.begin, q.begin - (double)m->left);
+    if (m->right >= 0) k.end = fmin(k.end, q.end + (double)m->right);
+    if (m->causal) k.end = fmin(k.end, fmax(q.end, (double)m->prefix));
+    return k;
+}
+
+/* Layouts come down to three: one chunk per rank, two that lie as mirror images (zigzag; and balanced, of which no more
+ * is known before the documents are), or stripes. */
+static int chunks_of(weft_layout layout) { return layout.kind == WEFT_LAYOUT_CONTIGUOUS ? 1 : 2; }
+
+/* Chunk c of rank r of R, of a sequence of n tokens. */
+static span chunk(weft_layout layout, double n, int R, int r, int c)
+{
+    if (chunks_of(layout) == 1) return (span){n * r / R, n * (r + 1) / R};
+    int at = c == 0 ? r : 2 * R - 1 - r;
+    return (span){n * at / (2 * R), n * (at + 1) / (2 * R)};
+}
+
+/* ... of the queries, in positions: they are the last part of the keys. */
+static span query_chunk(const weft_cp_problem *p, int R, int r, int c)
+{
+    span s = chunk(p->layout, (double)p->Tq, R, r, c);
+    double first = (double)(p->T - p->Tq);
+    return (span){first + s.begin, first + s.end};
+}
+
+/* Visible (query, key) pairs of one head of one sequence, for the queries in q. */
+static double area_of(const weft_cp_problem *p, span q)
+{
+    double sum = 0, width = length(q) / SAMPLES;
+    for (int i = 0; i < SAMPLES; i++) {
+        double at = q.begin + (i + 0.5) * width;
+        /* a query is one token wide: half a token to both sides of its middle */
+        sum += width * length(visible_span(p, (span){at - 0.5, at + 0.5}));
+    }
+    return sum;
+}
+
+typedef struct picture { /* of one sequence on R context ranks */
+    double area;    /* visible pairs of one head, all ranks together */
+    double busiest; /* largest share of it / mean share */
+    double need;    /* rows of others that a rank needs, on average */
+    double owners;  /* from how many others it needs any, at most */
+} picture;
+
+/* Rows that rank r needs of others, and from how many of the R - 1 they come. */
+static double need_of(const weft_cp_problem *p, int R, int r, double *owners)
+{
+    int chunks = chunks_of(p->layout);
+    double rows = 0, touched = 0, width = (double)p->T / (chunks * R);
+    span seen[2] = {{0, 0}, {0, 0}};
+    for (int c = 0; c < chunks; c++) {
+        seen[c] = visible_span(p, query_chunk(p, R, r, c));
+        rows += length(seen[c]);
+        if (length(seen[c]) > 0) touched += ceil(seen[c].end / width - 1e-9) - floor(seen[c].begin / width + 1e-9);
+    }
+    if (chunks == 2) rows -= length(overlap(seen[0], seen[1]));
+    for (int c = 0; c < chunks; c++) {
+        span own = chunk(p->layout, (double)p->T, R, r, c);
+        span a = overlap(own, seen[0]), b = overlap(own, seen[1]);
+        rows -= length(a) + length(b) - length(overlap(a, b));
+        if (length(a) + length(b) > 0) touched -= 1;
+    }
+    *owners = fmin(R - 1, touched);
+    return rows;
+}
+
+static picture picture_of_chunks(const weft_cp_problem *p, int R)
+{
+    picture x = {0};
+    double most = 0;
+    for (int r = 0; r < R; r++) {
+        double area = 0, owners;
+        for (int c = 0; c < chunks_of(p->layout); c++) area += area_of(p, query_chunk(p, R, r, c));
+        x.area += area;
+        most = fmax(most, area);
+        x.need += need_of(p, R, r, &owners) / R;
+        x.owners = fmax(x.owners, owners);
+    }
+    x.busiest = x.area > 0 ? most * R / x.area : 1;
+    return x;
+}
+
+/* Every stripe of k tokens sees its window; stripes of one rank lie R k apart, and what lies between them is needed as
+ * far as windows reach. */
+static picture picture_of_stripes(const weft_cp_problem *p, int R, double k)
+{
+    const weft_mask *m = &p->mask;
+    span all = {(double)(p->T - p->Tq), (double)p->T};
+    picture x = {.area = area_of(p, all), .owners = R - 1};
+    double reach = INFINITY, hull = length(visible_span(p, all));
+    if (m->left >= 0 && (m->causal || m->right >= 0))
+        reach = (double)m->left + (m->causal ? 0 : (double)m->right);
+    x.busiest = m->causal && reach == INFINITY ? 1 + k * (R - 1) / ((double)p->T + 1) : 1;
+    double between = fmin(reach, (R - 1) * k); /* tokens of others per stripe */
+    x.need = hull / R / k * between;
+    x.owners = fmin(R - 1, ceil(between / k));
+    return x;
+}
+
+/* ---- the sizes of a grid ---------------------------------------------------------------------------------- */
+
+static double wire_size(weft_cp_wire wire, weft_dtype same)
+{
+    switch (wire) {
+    case WEFT_CP_WIRE_FP32: return 4;
+    case WEFT_CP_WIRE_BF16:
+    case WEFT_CP_WIRE_FP16: return 2;
+    case WEFT_CP_WIRE_FP8: return 1;
+    default: return (double)weft_dtype_size(same);
+    }
+}
+
+typedef struct grid {
+    const weft__cp_ask *ask;
+    int U, R;
+    double rows, q_rows;     /* of one of the P ranks, on average */
+    int heads, kv_heads;     /* of the head rank with most */
+    double kv_row, dkv_row;  /* bytes on the wire of one row of a context rank's block */
+    double c, r, wire;       /* bytes of an element: operands, sums, K,V on the wire */
+    double forward, backward; /* seconds of a rank's attention, mean over ranks */
+    picture seq;
+    weft__cp_link one, all;  /* between context ranks: one message at a time, all at once */
+} grid;
+
+/* Head group u of U: the query heads it has, and the K,V heads that these read. */
+static void heads_of(const weft_cp_problem *p, int U, int u, int *heads, int *kv_heads)
+{
+    int base = p->H / U, more = p->H % U, group = p->H / p->Hkv;
+    int first = u * base + (u < more ? u : more);
+    *heads = base + (u < more);
+    *kv_heads = *heads ? (first + *heads - 1) / group - first / group + 1 : 0;
+}
+
+weft__cp_link weft__cp_link_of(const weft_profile *p, int ranks, bool at_once)
+{
+    if (p->node_ranks == 0 || ranks <= p->node_ranks)
+        return (weft__cp_link){p->node_latency_seconds, p->node_bytes_per_second};
+    return (weft__cp_link){p->latency_seconds, at_once ? p->rank_bytes_per_second
+                                                       : fmin(p->link_bytes_per_second, p->rank_bytes_per_second)};
+}
+
+static grid grid_of(const weft__cp_ask *ask)
+{
+    const weft_cp_problem *p = ask->problem;
+    const weft_cp_options *o = ask->options;
+    int U = ask->U > 1 ? ask->U : 1;
+    grid g = {.ask = ask, .U = U, .R = ask->P / U, .rows = (double)p->B * (double)p->T / ask->P,
+              .q_rows = (double)p->B * (double)p->Tq / ask->P};
+    for (int u = 0; u < U; u++) {
+        int heads, kv_heads;
+        heads_of(p, U, u, &heads, &kv_heads);
+        if (heads > g.heads) g.heads = heads;
+        if (kv_heads > g.kv_heads) g.kv_heads = kv_heads;
+    }
+    weft_dtype c = weft_prec_compute(p->prec), r = weft_prec_real(p->prec);
+    g.c = (double)weft_dtype_size(c), g.r = (double)weft_dtype_size(r);
+    g.wire = o->fp8 ? 1 : wire_size(o->comm_dtype, c);
+    double width = (double)g.kv_heads * (p->D + p->Dv);
+    g.kv_row = width * g.wire;
+    g.dkv_row = width * wire_size(o->grad_dtype, r);
+    g.seq = p->layout.block > 0 ? picture_of_stripes(p, g.R, (double)p->layout.block * U) : picture_of_chunks(p, g.R);
+    g.forward = g.seq.area * (double)p->B * p->H * 2 * (p->D + p->Dv) / ask->P / ask->profile->flops_per_second[p->prec];
+    g.backward = p->need_backward ? g.forward * ask->profile->backward_factor : 0;
+    g.one = weft__cp_link_of(ask->profile, ask->P, false);
+    g.all = weft__cp_link_of(ask->profile, ask->P, true);
+    return g;
+}
+
+/* ---- context stages ------------------------------------------------------------------------------------------ */
+
+/* What the cut adds to the time of the attention: the busiest rank against the mean. */
+static double imbalance(const grid *g) { return (g->forward + g->backward) * (g->seq.busiest - 1); }
+
+/* `steps` messages of `bytes`, one under each step of a computation of `seconds` in busy + 1 steps (the first is the
+ * own block's). Steps past `busy` have nothing to hide under. */
+static double exposed_steps(const grid *g, double steps, double bytes, double busy, double seconds)
+{
+    if (steps <= 0) return 0;
+    double turn = g->one.latency + bytes / g->one.bytes_per_second, under = seconds / (busy + 1);
+    if (!g->ask->options->overlap) return steps * turn;
+    busy = fmin(busy, steps);
+    return busy * fmax(0, turn - under) + (steps - busy) * turn;
+}
+
+/* All messages at once: block i = 1 .. blocks is there after latency + i bytes / rate and wanted after i steps of
+ * computing. Both are linear in i, but for the bend at `busy`: the worst is at an end or there. */
+static double exposed_gather(const grid *g, double blocks, double bytes, double busy, double seconds)
+{
+    if (blocks <= 0) return 0;
+    double under = seconds / (busy + 1), per = bytes / g->all.bytes_per_second, most = 0;
+    if (!g->ask->options->overlap) return g->all.latency + blocks * per;
+    const double at[] = {1, fmin(busy, blocks), blocks};
+    for (int i = 0; i < 3; i++)
+        if (at[i] > 0) most = fmax(most, g->all.latency + at[i] * per - fmin(at[i], busy + 1) * under);
+    return most;
+}
+
+/* The last part of dK,dV travels when everything is computed. */
+static double exposed_last(const grid *g, double bytes)
+{
+    return g->R > 1 && g->backward > 0 ? g->one.latency + bytes / g->one.bytes_per_second : 0;
+}
+
+/* Bytes of `kv` and `dkv` buffers that hold the K,V and dK,dV of a block. */
+static double buffers(const grid *g, double kv, double dkv)
+{
+    const weft_cp_problem *p = g->ask->problem;
+    double block = g->rows * g->U * g->kv_heads * (p->D + p->Dv);
+    return g->R > 1 ? block * (kv * g->c + (p->need_backward ? dkv * g->r : 0)) : 0;
+}
+
+weft__cp_cost weft__cp_cost_gather(const weft__cp_ask *ask)
+{
+    grid g = grid_of(ask);
+    double n = g.R - 1, kv = g.rows * g.U * g.kv_row, dkv = g.rows * g.U * g.dkv_row, with = g.backward > 0;
+    /* blocks that wait in memory for their turn are written and read once more */
+    double held = (1 + with) * fmax(0, n - 1) * kv / ask->profile->memory_bytes_per_second;
+    return (weft__cp_cost){
+        .seconds = exposed_gather(&g, n, kv, g.seq.owners, g.forward) + with * exposed_gather(&g, n, kv + dkv, g.seq.owners, g.backward) +
+                   exposed_last(&g, dkv) + held + imbalance(&g),
+        .forward_bytes = n * kv, .backward_bytes = with * n * (kv + dkv), .memory_bytes = buffers(&g, g.R, 5)};
+}
+
+weft__cp_cost weft__cp_cost_ring(const weft__cp_ask *ask)
+{
+    grid g = grid_of(ask);
+    double n = g.R - 1, kv = g.rows * g.U * g.kv_row, dkv = g.rows * g.U * g.dkv_row, with = g.backward > 0;
+    return (weft__cp_cost){
+        .seconds = exposed_steps(&g, n, kv, g.seq.owners, g.forward) + with * exposed_steps(&g, n, kv + dkv, g.seq.owners, g.backward) +
+                   exposed_last(&g, dkv) + imbalance(&g),
+        .forward_bytes = n * kv, .backward_bytes = with * n * (kv + dkv), .memory_bytes = buffers(&g, 2, 3)};
+}
+
+weft__cp_cost weft__cp_cost_pairwise(const weft__cp_ask *ask)
+{
+    grid g = grid_of(ask);
+    double n = g.seq.owners, with = g.backward > 0, rows = (double)ask->problem->B * g.seq.need;
+    double kv = n > 0 ? rows * g.kv_row / n : 0, dkv = n > 0 ? rows * g.dkv_row / n : 0;
+    return (weft__cp_cost){
+        .seconds = exposed_steps(&g, n, kv, n, g.forward) + with * exposed_steps(&g, n, kv + dkv, n, g.backward) +
+                   (n > 0 ? exposed_last(&g, dkv) : 0) + imbalance(&g),
+        .forward_bytes = n * kv, .backward_bytes = with * n * (kv + dkv), .memory_bytes = buffers(&g, 5, 6)};
+}
+
+weft__cp_cost weft__cp_cost_none(const weft__cp_ask *ask)
+{
+    grid g = grid_of(ask);
+    return (weft__cp_cost){.seconds = imbalance(&g)};
+}
+
+/* ---- head stage -------------------------------------------------------------------------------------------------- */
+
+typedef struct stage { double forward, backward, memory; } stage;
+
+/* Bytes that member u of a head group sends: q and the K,V heads of every other member out of its own rows, and o of
+ * its own heads back to theirs; the same in backward for dO and the gradients. */
+static stage head_bytes(const grid *g, int u)
+{
+    const weft_cp_problem *p = g->ask->problem;
+    int heads, kv_heads, others = 0, kv_others = 0, kv_all = 0;
+    for (int x = 0; x < g->U; x++) {
+        heads_of(p, g->U, x, &heads, &kv_heads);
+        others += x != u ? heads : 0;
+        kv_others += x != u ? kv_heads : 0;
+        kv_all += kv_heads;
+    }
+    heads_of(p, g->U, u, &heads, &kv_heads);
+    double elsewhere = g->q_rows * (g->U - 1), kv_elsewhere = g->rows * (g->U - 1);
+    double dkv = kv_all > p->Hkv ? g->r : g->c; /* partial sums of shared K,V heads travel as sums */
+    double q = g->q_rows * others * p->D * g->c, kv = g->rows * kv_others * (p->D + p->Dv) * g->wire;
+    double dout = g->q_rows * others * p->Dv * (g->ask->options->fp8 ? 1 : g->c), state = g->q_rows * others * g->r;
+    stage s = {.forward = q + kv + elsewhere * heads * (p->Dv * g->c + 2 * g->r)};
+    s.backward = (g->ask->options->keep_heads ? dout + state : q + kv + dout + 3 * state) + elsewhere * heads * p->D * g->c +
+                 kv_elsewhere * kv_heads * (p->D + p->Dv) * dkv;
+    s.memory = g->q_rows * g->U * heads * (p->D + p->Dv) * g->c + g->rows * g->U * kv_heads * (p->D + p->Dv) * g->c;
+    return s;
+}
+
+/* The group with one head more than the mean computes longer than the mean. */
+static double head_imbalance(const grid *g)
+{
+    return (g->forward + g->backward) * g->seq.busiest * ((double)g->heads * g->U / g->ask->problem->H - 1);
+}
+
+weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_strategy *context)
+{
+    weft__cp_ask inner = *ask;
+    inner.U = U;
+    grid g = grid_of(&inner);
+    weft__cp_cost x = context->cost(&inner);
+    weft__cp_link link = weft__cp_link_of(ask->profile, U, true);
+    stage most = {0}, sum = {0};
+    for (int u = 0; u < U; u++) {
+        stage s = head_bytes(&g, u);
+        most = (stage){fmax(most.forward, s.forward), fmax(most.backward, s.backward), fmax(most.memory, s.memory)};
+        sum = (stage){sum.forward + s.forward, sum.backward + s.backward, 0};
+    }
+    /* There and back; attention needs whole inputs and gives whole outputs, so nothing hides. What arrives is laid out
+     * by rows of the group: written and read once more. */
+    double with = g.backward > 0, moved = most.forward + with * most.backward;
+    if (U > 1) x.seconds += 2 * (1 + with) * link.latency + moved / link.bytes_per_second + moved / ask->profile->memory_bytes_per_second;
+    x.seconds += head_imbalance(&g);
+    x.forward_bytes += sum.forward / U;
+    x.backward_bytes += with * sum.backward / U;
+    x.memory_bytes += U > 1 ? (1 + with) * 2 * most.memory : 0;
+    return x;
+}
