@@ -126,6 +126,8 @@ typedef struct weft_attn_ops {
     void (*backward)(const weft_attn_desc *d, const weft_attn_bwd_io *io, const weft_attn_pair *pairs, int64_t n,
                      const weft_attn_run *run);
     size_t (*work_bytes)(const weft_attn_desc *d, int threads);
+    /* lse[n] (R) = m + log l, -inf where l = 0: what finish reports, from the final m, l. */
+    void (*lse)(void *lse, const void *m, const void *l, int64_t n);
 } weft_attn_ops;
 
 /* Whether dropout keeps the pair (query, key) of head `head` of the whole model: one Philox call serves the

@@ -77,6 +77,13 @@ static void NAME(forward)(const weft_attn_desc *d, const weft_attn_fwd_io *io, c
             }
 }
 
+static R NAME(log_sum)(R m, R l) { return l == 0 ? -(R)INFINITY : m + FN(log)(l); }
+
+static void NAME(lse)(void *lse, const void *m, const void *l, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) ((R *)lse)[i] = NAME(log_sum)(((const R *)m)[i], ((const R *)l)[i]);
+}
+
 static void NAME(finish)(const weft_attn_desc *d, void *o, int64_t o_ld, void *lse, const void *acc, void *m, void *l,
                          const void *sinks, int64_t rows, int threads)
 {
@@ -97,7 +104,7 @@ static void NAME(finish)(const weft_attn_desc *d, void *o, int64_t o_ld, void *l
             for (int x = 0; x < d->Dv; x++) y[x] = TO_C(sum == 0 ? (R)0 : a[x] * shrink / sum);
             ((R *)m)[at] = top;
             ((R *)l)[at] = sum;
-            if (lse) ((R *)lse)[at] = sum == 0 ? -(R)INFINITY : top + FN(log)(sum);
+            if (lse) ((R *)lse)[at] = NAME(log_sum)(top, sum);
         }
 }
 
@@ -166,4 +173,4 @@ static void NAME(backward)(const weft_attn_desc *d, const weft_attn_bwd_io *io, 
 }
 
 static const weft_attn_ops NAME(ops) = {"ref",           NAME(start), NAME(forward), NAME(finish),
-                                        NAME(delta), NAME(backward), work_bytes};
+                                        NAME(delta),     NAME(backward), work_bytes,   NAME(lse)};

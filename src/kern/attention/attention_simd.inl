@@ -82,6 +82,14 @@ static void backward(weft_prec c, const weft_attn_desc *d, const weft_attn_bwd_i
     }
 }
 
+/* Of m and l as they are stored, so that whoever has them reports the same. */
+static float log_sum(float m, float l) { return l == 0 ? -INFINITY : (float)((double)m + log((double)l)); }
+
+static void lse_of(void *lse, const void *m, const void *l, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) ((float *)lse)[i] = log_sum(((const float *)m)[i], ((const float *)l)[i]);
+}
+
 /* m, l with the sink; returns what the accumulator is multiplied by. Double: one rounding per result. */
 static float close_row(float *m, float *l, float *lse, const float *sink)
 {
@@ -93,7 +101,7 @@ static float close_row(float *m, float *l, float *lse, const float *sink)
     }
     *m = (float)top;
     *l = (float)sum;
-    if (lse) *lse = sum == 0 ? -INFINITY : (float)(top + log(sum));
+    if (lse) *lse = log_sum(*m, *l);
     return sum == 0 ? 0 : (float)(shrink / sum);
 }
 
@@ -168,7 +176,7 @@ static void delta(weft_prec c, const weft_attn_desc *d, void *out, void *dsinks,
         backward(P, d, io, pairs, n, run); \
     } \
     static const weft_attn_ops ops_##p = {SIMD_ISA " 64x120", start,   forward_##p, finish_##p, \
-                                          delta_##p,          backward_##p, work_bytes};
+                                          delta_##p,          backward_##p, work_bytes, lse_of};
 PRECISION(WEFT_PREC_F32, f32)
 PRECISION(WEFT_PREC_BF16, bf16)
 PRECISION(WEFT_PREC_F16, f16)
