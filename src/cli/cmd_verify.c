@@ -20,7 +20,7 @@ static void print_report(const weft_report *r, const char *what)
 {
     if (r->note.data) printf("%s", r->note.data);
     if (r->n) print_findings(r);
-    if (!r->n) printf("%s: the file holds no expected values; nothing was compared\n", what);
+    if (!r->n) printf("%s: there are no expected values; nothing was compared\n", what);
     else if (r->failed) printf("%s: %d of %d comparisons FAILED\n", what, r->failed, r->n);
     else printf("%s: all %d comparisons hold\n", what, r->n);
     fflush(stdout);
@@ -42,12 +42,18 @@ static weft_status with_report(weft_cli *cli, weft_world *world, const char *wha
 
 static weft_status attention_run(weft_cli *cli, weft_world *world, weft_report *report)
 {
-    return weft_verify_attention(world, &cli->run, cli->positional[0], report);
+    return weft_verify_attention(world, &cli->run, cli->n_positional ? cli->positional[0] : NULL, report);
 }
 
 static weft_status attention_body(weft_cli *cli, weft_world *world)
 {
-    return with_report(cli, world, cli->positional[0], attention_run);
+    return with_report(cli, world, cli->n_positional ? cli->positional[0] : "--make", attention_run);
+}
+
+static weft_status check_out(const weft_cli *cli)
+{
+    weft_status st = cli->options.out ? weft_writer_check(cli->options.out) : WEFT_OK;
+    return st < 0 ? weft_fail_at(st, "--out: ") : WEFT_OK;
 }
 
 /* The result's place is tried before the work, not after it. */
@@ -58,18 +64,29 @@ static weft_status check_files(const weft_cli *cli, const char *path)
     if (cli->options.out && !stat(path, &in) && !stat(cli->options.out, &out) && in.st_dev == out.st_dev &&
         in.st_ino == out.st_ino)
         return weft_fail(WEFT_ERR_REFUSED, "--out %s is the case itself; give another file", cli->options.out);
-    weft_status st = cli->options.out ? weft_writer_check(cli->options.out) : WEFT_OK;
-    return st < 0 ? weft_fail_at(st, "--out: ") : WEFT_OK;
+    return check_out(cli);
 }
 
-static weft_status attention_check(weft_cli *cli) { return check_files(cli, cli->positional[0]); }
+static weft_status attention_check(weft_cli *cli)
+{
+    const char *make = cli->options.make;
+    if (!make && !cli->n_positional)
+        return weft_fail(WEFT_ERR_REFUSED, "attention needs a case: a safetensors file, or --make; usage: weft attention CASE.safetensors, or "
+                                           "weft attention --make \"T=1001 H=4/2 D=64 causal\"");
+    if (make && cli->n_positional)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: the case is %s or made by --make, not both", cli->positional[0]);
+    if (cli->options.spot && !make)
+        return weft_fail(WEFT_ERR_REFUSED, "--spot is for made cases: a file has output gradients and expected values of its "
+                                           "own; give --make instead of %s", cli->positional[0]);
+    return make ? check_out(cli) : check_files(cli, cli->positional[0]);
+}
 
 const weft_command weft_cmd_attention =
     {"attention",
-     "attention CASE.safetensors [--cp N] [--out OUT.safetensors] [options]",
-     "one attention problem from a file, forward and backward, compared with the file's values",
+     "attention CASE.safetensors | --make \"T=... H=... D=...\" [--cp N] [--out OUT.safetensors] [options]",
+     "one attention problem, forward and backward, compared with the file's values or (--spot) with double precision",
      WEFT_CMD_ATTENTION,
-     1,
+     0,
      1,
      false,
      true,

@@ -47,6 +47,7 @@ static weft_status open_ctx(weft_ctx *ctx, int rank, int ranks, int threads)
 static weft_status run_body(weft_cli *cli, weft_world *world)
 {
     if (cli->options.timeout > 0) weft_world_set_timeout(world, cli->options.timeout);
+    if (cli->command->ranks && !cli->options.peer_memory) weft_world_copy_only(world);
     weft_status st = cli->command->body(cli, world);
     if (st < 0 && st != WEFT_ERR_COMPARE) weft_world_abort(world, st, weft_last_error());
     weft_world_close(world);

@@ -1,5 +1,5 @@
 /* options.c — the one table of options: flag, YAML key, help, start table and record all come from it. */
-#include "train/train.h"
+#include "train/options_impl.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -19,16 +19,34 @@ static const weft_opt table[] = {
     /* key, flag, alias, type, offset, default, choices, min, max, doc, commands */
     {"parallel.cp", "context-parallel-size", "cp|context_parallel_size", WEFT_OPT_INT, OFF(cp), "1", NULL, 1, 4096,
      "ranks over which each sequence is cut", RANKS},
-    {"parallel.cp_strategy", "cp-strategy", NULL, WEFT_OPT_ENUM, OFF(cp_strategy), "auto", "auto|none|pcp|ring", NO_LIMIT,
-     "how keys and values travel: pcp gathers them, ring passes them on", RANKS},
-    {"parallel.cp_comm_type", "cp-comm-type", NULL, WEFT_OPT_ENUM, OFF(cp_comm_type), NULL, "p2p|all_gather|allgather", NO_LIMIT,
-     "Megatron's name of a strategy: p2p is ring, all_gather is pcp", RANKS},
+    {"parallel.cp_strategy", "cp-strategy", NULL, WEFT_OPT_ENUM, OFF(cp_strategy), "auto",
+     "auto|none|pcp|dcp|ring|pairwise|ulysses|dcp-ring|dcp-pairwise", NO_LIMIT,
+     "how keys and values travel (weft info --plan shows what auto takes, and why)", RANKS},
+    {"parallel.cp_comm_type", "cp-comm-type", NULL, WEFT_OPT_ENUM, OFF(cp_comm_type), NULL,
+     "p2p|all_gather|allgather|a2a|a2a+p2p", NO_LIMIT,
+     "Megatron's name of a strategy: p2p is ring, all_gather pcp, a2a ulysses, a2a+p2p dcp-ring", RANKS},
     {"parallel.pcp_size", "pcp-size", NULL, WEFT_OPT_INT, OFF(pcp_size), "0", NULL, 0, 4096,
      "sets strategy pcp and its size in one (0: not used)", RANKS},
+    {"parallel.dcp_size", "dcp-size", NULL, WEFT_OPT_INT, OFF(dcp_size), "0", NULL, 0, 4096,
+     "sets strategy dcp and its size in one (0: not used)", RANKS},
+    {"parallel.cp_head_size", "cp-head-size", NULL, WEFT_OPT_INT, OFF(cp_head_size), "0", NULL, 0, 4096,
+     "ranks U over which the heads are dealt, for dcp and its kin (0: chosen)", RANKS},
+    {"parallel.cp_keep_heads", "cp-keep-heads", NULL, WEFT_OPT_BOOL, OFF(cp_keep_heads), "false", NULL, NO_LIMIT,
+     "keep q, k, v by heads between forward and backward, instead of dealing them out again", RANKS},
     {"parallel.cp_layout", "cp-layout", NULL, WEFT_OPT_ENUM, OFF(cp_layout), "zigzag", "contiguous|zigzag", NO_LIMIT,
      "which tokens a rank holds; zigzag balances causal attention", RANKS},
     {"parallel.async_cp_comm", "async-cp-comm", NULL, WEFT_OPT_BOOL, OFF(async_cp_comm), "true", NULL, NO_LIMIT,
      "overlap exchange and compute (--no-async-cp-comm: wait first, same bits)", RANKS},
+    {"parallel.cp_aggregation_buffer_size", "cp-aggregation-buffer-size", NULL, WEFT_OPT_SIZE, OFF(cp_buffer), "0", NULL, 0, 1LL << 40,
+     "bytes of the pieces in which blocks travel, from 64K (0: whole blocks)", RANKS},
+    {"parallel.cp_comm_dtype", "cp-comm-dtype", NULL, WEFT_OPT_ENUM, OFF(cp_comm_dtype), "same", "same|fp32|bf16|fp16|fp8", NO_LIMIT,
+     "type of keys and values while they travel (same: that of the computation)", RANKS},
+    {"parallel.cp_grad_dtype", "cp-grad-dtype", NULL, WEFT_OPT_ENUM, OFF(cp_grad_dtype), "same", "same|fp32|bf16", NO_LIMIT,
+     "type of travelling sums of their gradients (same: fp32, with --precision fp64 fp64)", RANKS},
+    {"parallel.fp8", "fp8-enabled", NULL, WEFT_OPT_BOOL, OFF(fp8), "false", NULL, NO_LIMIT,
+     "keys and values travel and are kept as fp8 e4m3, travelling output gradients as e5m2", RANKS},
+    {"parallel.peer_memory", "peer-memory", NULL, WEFT_OPT_BOOL, OFF(peer_memory), "true", NULL, NO_LIMIT,
+     "ranks of one machine read each other's blocks in place (--no-peer-memory: copies, same bits)", RANKS},
     {"parallel.dp", "data-parallel-size", "dp", WEFT_OPT_INT, OFF(dp), "1", NULL, 1, 4096,
      "groups of ranks that work on different sequences", T | E | V},
     {"parallel.tp", "tensor-model-parallel-size", "tp", WEFT_OPT_INT, OFF(tp), "1", NULL, 1, 4096,
@@ -102,7 +120,7 @@ static const weft_opt table[] = {
      "fp64: reference kernels; 16 bits: operands of products, sums stay fp32 (fp16: weft attention only)", MODEL | A},
     {"run.isa", "isa", NULL, WEFT_OPT_ENUM, OFF(isa), "best", "best|ref|avx2|avx512|amx", NO_LIMIT,
      "instruction set of the kernels (also WEFT_ISA)", MODEL | A},
-    {"run.seed", "seed", NULL, WEFT_OPT_INT, OFF(seed), "1", NULL, 0, 9e15, "seed of weights, data order, sampling", T | G},
+    {"run.seed", "seed", NULL, WEFT_OPT_INT, OFF(seed), "1", NULL, 0, 9e15, "seed of weights, data order, sampling, dropout, made cases", T | G | A},
     {"run.threads", "threads", NULL, WEFT_OPT_INT, OFF(threads), "0", NULL, 0, 1024, "threads per rank (0: cores / ranks)", MODEL | A},
     {"run.timeout", "timeout", NULL, WEFT_OPT_REAL, OFF(timeout), "120", NULL, 0.1, 1e7,
      "seconds that a rank waits for another before the job ends", RANKS},
@@ -111,6 +129,13 @@ static const weft_opt table[] = {
     {"run.overwrite", "overwrite", NULL, WEFT_OPT_BOOL, OFF(overwrite), "false", NULL, NO_LIMIT, "write into a run folder that exists", T},
     {"run.sample_tokens", "sample-tokens", NULL, WEFT_OPT_INT, OFF(sample_tokens), "0", NULL, 0, 1 << 20,
      "print so many generated tokens at the end", T},
+
+    {"attention.make", "make", NULL, WEFT_OPT_TEXT, OFF(make), NULL, NULL, NO_LIMIT,
+     "make a random case instead of reading one: \"T=1001 H=4/2 D=64 causal docs=100,0,* window=255 sinks ...\"", A},
+    {"attention.spot", "spot", NULL, WEFT_OPT_INT, OFF(spot), "0", NULL, 0, 1 << 16,
+     "with --make: output gradients on so many random rows only, and everything checked in double precision", A},
+    {"attention.dropout", "dropout", NULL, WEFT_OPT_REAL, OFF(dropout), "0", NULL, 0, 0.999999,
+     "dropout of the attention probabilities, by address; --out also writes dropout_mask", A},
 
     {"out", "out", NULL, WEFT_OPT_TEXT, OFF(out), NULL, NULL, NO_LIMIT, "write the computed tensors to this safetensors file", V | A},
     {"generate.prompt", "prompt", NULL, WEFT_OPT_TEXT, OFF(prompt), NULL, NULL, NO_LIMIT, "text to continue (byte vocabulary)", G},
@@ -134,32 +159,6 @@ const weft_opt *weft_run_table(int *n)
 {
     *n = (int)(sizeof table / sizeof *table);
     return table;
-}
-
-/* Sets strategy and size from --pcp-size and --cp-comm-type, or refuses what contradicts them. */
-static weft_status settle_aliases(weft_run *run, const weft_opts *opts, const weft_run_options *o, int64_t *cp)
-{
-    bool by_strategy = weft_opts_given(opts, "parallel.cp_strategy");
-    if (o->cp_comm_type) {
-        const char *same = !strcmp(o->cp_comm_type, "p2p") ? "ring" : "pcp";
-        if (by_strategy && strcmp(o->cp_strategy, same))
-            return weft_fail(WEFT_ERR_REFUSED,
-                             "--cp-comm-type %s means strategy %s, but --cp-strategy says %s; give one of them",
-                             o->cp_comm_type, same, o->cp_strategy);
-        run->cp.strategy = same;
-    }
-    if (o->pcp_size) {
-        if (weft_opts_given(opts, "parallel.cp") && o->cp != o->pcp_size)
-            return weft_fail(WEFT_ERR_REFUSED,
-                             "--pcp-size %lld and --context-parallel-size %lld disagree; give one of them",
-                             (long long)o->pcp_size, (long long)o->cp);
-        if (strcmp(run->cp.strategy, "pcp") && (by_strategy || o->cp_comm_type))
-            return weft_fail(WEFT_ERR_REFUSED, "--pcp-size sets strategy pcp, but %s is asked for; give one of them",
-                             run->cp.strategy);
-        run->cp.strategy = "pcp";
-        *cp = o->pcp_size;
-    }
-    return WEFT_OK;
 }
 
 static bool same_value(const weft_opt *row, const void *a, const void *b)
@@ -193,8 +192,8 @@ static weft_status check_model_sizes(const weft_opts *opts, const weft_run_optio
 weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_run_options *o)
 {
     int64_t cp = o->cp;
-    *run = (weft_run){.o = o, .cp = {o->cp_strategy ? o->cp_strategy : "none", o->async_cp_comm}};
-    WEFT_TRY(settle_aliases(run, opts, o, &cp));
+    *run = (weft_run){.o = o};
+    WEFT_TRY(weft_run_resolve_cp(run, opts, o, &cp));
     run->mesh = (weft_mesh_shape){(int)weft_max_i64(o->tp, 1), (int)weft_max_i64(cp, 1), (int)weft_max_i64(o->dp, 1),
                                   (int)weft_max_i64(o->pp, 1)};
     if (run->mesh.tp > 1 || run->mesh.pp > 1)
@@ -202,9 +201,6 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
                          "tp %d x pp %d: tensor and pipeline parallelism are not built yet; use --tp 1 --pp 1 and "
                          "raise --cp or --dp",
                          run->mesh.tp, run->mesh.pp);
-    if (!strcmp(run->cp.strategy, "none") && run->mesh.cp > 1)
-        return weft_fail(WEFT_ERR_REFUSED, "--cp %d with --cp-strategy none could not act; use ring, pcp or auto",
-                         run->mesh.cp);
     if (!weft_prec_parse(o->precision, &run->prec))
         return weft_fail(WEFT_ERR_REFUSED, "precision %s is unknown; use fp64, fp32 or bf16", o->precision);
     if (!strcmp(o->isa, "best")) run->isa = weft_isa_best();

@@ -14,9 +14,9 @@ enum { /* commands, as bits in the option table */
 };
 
 typedef struct weft_run_options { /* filled by the table in options.c, which documents every field */
-    int64_t cp, dp, tp, pp, pcp_size;
-    const char *cp_strategy, *cp_comm_type, *cp_layout;
-    bool async_cp_comm;
+    int64_t cp, dp, tp, pp, pcp_size, dcp_size, cp_head_size, cp_buffer;
+    const char *cp_strategy, *cp_comm_type, *cp_layout, *cp_comm_dtype, *cp_grad_dtype;
+    bool async_cp_comm, cp_keep_heads, fp8, peer_memory;
 
     const char *model_dir, *model_config, *family;
     int64_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, sliding_window;
@@ -38,6 +38,10 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     double timeout;
     const char *run_name, *run_root;
     bool overwrite;
+
+    const char *make;
+    int64_t spot;
+    double dropout;
 
     const char *out, *prompt, *prompt_ids, *output;
     int64_t max_new_tokens, sample_tokens;

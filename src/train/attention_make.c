@@ -1,0 +1,272 @@
+/* attention_make.c — an attention case from a line of text, every value by its address: a rank makes its own rows and
+ * nobody holds a whole tensor, so a million tokens fit. */
+#include "train/attention_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the text --------------------------------------------------------------------------------------- */
+
+typedef struct spec { /* what is not in the problem yet */
+    const char *docs;
+    bool sinks, alibi;
+} spec;
+
+static weft_status number(const char *key, const char *text, int64_t min, int64_t *out)
+{
+    weft_status st = text ? weft_parse_size(text, out) : weft_fail(WEFT_ERR_REFUSED, "a number is missing");
+    if (st >= 0 && *out < min) st = weft_fail(WEFT_ERR_REFUSED, "%lld; at least %lld", (long long)*out, (long long)min);
+    return st < 0 ? weft_fail_at(st, "--make: %s: ", key) : WEFT_OK;
+}
+
+/* "4/2" into two numbers, "4" into twice the same. */
+static weft_status pair_of(const char *key, char *text, int64_t min, int64_t *a, int64_t *b, char separator)
+{
+    char *second = text ? strchr(text, separator) : NULL;
+    if (second) *second++ = 0;
+    WEFT_TRY(number(key, text, min, a));
+    *b = *a;
+    return second ? number(key, second, min, b) : WEFT_OK;
+}
+
+static weft_status real(const char *key, const char *text, double *out)
+{
+    weft_status st = text ? weft_parse_f64(text, out) : weft_fail(WEFT_ERR_REFUSED, "a number is missing");
+    return st < 0 ? weft_fail_at(st, "--make: %s: ", key) : WEFT_OK;
+}
+
+static weft_status flag(const char *key, const char *text, bool *out)
+{
+    if (text) return weft_fail(WEFT_ERR_REFUSED, "--make: %s takes no value; leave out \"=%s\"", key, text);
+    *out = true;
+    return WEFT_OK;
+}
+
+static weft_status heads(weft_cp_problem *p, char *text)
+{
+    int64_t a = 0, b = 0;
+    WEFT_TRY(pair_of("H", text, 1, &a, &b, '/'));
+    if (a > 1 << 20 || b > a || a % b)
+        return weft_fail(WEFT_ERR_REFUSED, "--make: H=%lld/%lld; query heads must be a multiple of key/value heads",
+                         (long long)a, (long long)b);
+    p->H = (int)a, p->Hkv = (int)b;
+    return WEFT_OK;
+}
+
+static weft_status head_sizes(weft_cp_problem *p, char *text)
+{
+    int64_t a = 0, b = 0;
+    WEFT_TRY(pair_of("D", text, 1, &a, &b, '/'));
+    if (a > WEFT_ATTN_MAX_D || b > WEFT_ATTN_MAX_D)
+        return weft_fail(WEFT_ERR_REFUSED, "--make: D=%lld/%lld; at most %d", (long long)a, (long long)b, WEFT_ATTN_MAX_D);
+    p->D = (int)a, p->Dv = (int)b;
+    return WEFT_OK;
+}
+
+/* window=255: itself and 255 keys before; window=255,16: and 16 after. */
+static weft_status window(weft_cp_problem *p, char *text)
+{
+    bool both = text && strchr(text, ',');
+    WEFT_TRY(pair_of("window", text, 0, &p->mask.left, &p->mask.right, ','));
+    if (!both) p->mask.right = -1;
+    return WEFT_OK;
+}
+
+static weft_status unknown_word(const char *key)
+{
+    static const char *const keys[] = {"T",       "Tq",    "B",       "H",    "D",     "causal", "window",
+                                       "prefix",  "scale", "softcap", "docs", "sinks", "alibi"};
+    const char *near = weft_suggest(key, keys, (int)(sizeof keys / sizeof *keys));
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "--make: \"%s\" is not known%s%s%s; write T=1001 Tq=7 B=2 H=4/2 D=64/32 causal window=255,0 "
+                     "prefix=16 scale=0.1 softcap=30 docs=100,0,* (or docs=random:8) sinks alibi",
+                     key, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+static weft_status take_word(weft_cp_problem *p, spec *x, const char *key, char *value)
+{
+    if (!strcmp(key, "T")) return number(key, value, 1, &p->T);
+    if (!strcmp(key, "Tq")) return number(key, value, 1, &p->Tq);
+    if (!strcmp(key, "B")) return number(key, value, 1, &p->B);
+    if (!strcmp(key, "H")) return heads(p, value);
+    if (!strcmp(key, "D")) return head_sizes(p, value);
+    if (!strcmp(key, "causal")) return flag(key, value, &p->mask.causal);
+    if (!strcmp(key, "window")) return window(p, value);
+    if (!strcmp(key, "prefix")) return number(key, value, 0, &p->mask.prefix);
+    if (!strcmp(key, "scale")) return real(key, value, &p->scale);
+    if (!strcmp(key, "softcap")) return real(key, value, &p->softcap);
+    if (!strcmp(key, "sinks")) return flag(key, value, &x->sinks);
+    if (!strcmp(key, "alibi")) return flag(key, value, &x->alibi);
+    if (strcmp(key, "docs") || !value) return unknown_word(key);
+    x->docs = value;
+    return WEFT_OK;
+}
+
+static weft_status read_words(weft_cp_problem *p, spec *x, char *text)
+{
+    char *rest = NULL;
+    for (char *word = strtok_r(text, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest)) {
+        char *value = strchr(word, '=');
+        if (value) *value++ = 0;
+        WEFT_TRY(take_word(p, x, word, value));
+    }
+    if (!p->T || !p->H || !p->D)
+        return weft_fail(WEFT_ERR_REFUSED, "--make: T, H and D are needed, as in \"T=1001 H=4/2 D=64\"");
+    if (!p->Tq) p->Tq = p->T;
+    if (p->Tq > p->T)
+        return weft_fail(WEFT_ERR_REFUSED, "--make: %lld queries for %lld keys; queries are the last part of the keys",
+                         (long long)p->Tq, (long long)p->T);
+    if (p->scale == 0) p->scale = 1 / sqrt((double)p->D);
+    int64_t most[] = {p->B, p->T, p->H, weft_max_i64(p->D, p->Dv)}, count;
+    return weft_count_of(most, 4, "--make: a tensor", &count);
+}
+
+/* ---- documents -------------------------------------------------------------------------------------- */
+
+/* "100,0,*,7": lengths in order, one of them * for what is left. */
+static weft_status listed_lengths(const char *text, int64_t T, int64_t *cu, int64_t n)
+{
+    int64_t known = 0, star = -1, at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        char word[24] = "";
+        size_t len = strcspn(text, ",");
+        if (len < sizeof word) memcpy(word, text, len);
+        if (!strcmp(word, "*") && star < 0) star = i, cu[i] = 0;
+        else WEFT_TRY(number("docs", word, 0, &cu[i]));
+        if (cu[i] > T - known)
+            return weft_fail(WEFT_ERR_REFUSED, "--make: docs: the lengths add up to more than T = %lld", (long long)T);
+        known += cu[i];
+        text += len + (text[len] == ',');
+    }
+    if (star < 0 && known != T)
+        return weft_fail(WEFT_ERR_REFUSED, "--make: docs: the lengths add up to %lld, T is %lld; one of them may be *",
+                         (long long)known, (long long)T);
+    if (star >= 0) cu[star] = T - known;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t len = cu[i];
+        cu[i] = at;
+        at += len;
+    }
+    cu[n] = T;
+    return WEFT_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* n documents cut at random tokens; the same in every row, as a case file can say it. */
+static void random_lengths(uint64_t seed, int64_t T, int64_t *cu, int64_t n)
+{
+    cu[0] = 0;
+    for (int64_t i = 1; i < n; i++) {
+        weft_philox_out x = weft_philox(seed, (uint32_t)i, 0, 0xd0c, weft_philox_word3(0, 0, WEFT_SITE_SAMPLE));
+        cu[i] = (int64_t)((x.w[0] | (uint64_t)x.w[1] << 32) % (uint64_t)(T + 1));
+    }
+    qsort(cu, (size_t)n, sizeof *cu, ascending);
+    cu[n] = T;
+}
+
+static weft_status make_docs(weft_attention_case *c, const spec *x)
+{
+    const weft_cp_problem *p = &c->problem;
+    int64_t n = 1, *cu = NULL, *first = NULL, total;
+    bool random = x->docs && !strncmp(x->docs, "random:", 7);
+    if (random) WEFT_TRY(number("docs=random", x->docs + 7, 1, &n));
+    for (const char *s = random ? NULL : x->docs; s && (s = strchr(s, ',')); s++) n++;
+    if (!weft_mul_i64(p->B, n + 1, &total)) return weft_fail(WEFT_ERR_REFUSED, "--make: too many documents");
+    WEFT_TRY(WEFT_NEW(c->arena, total, "documents", &cu));
+    WEFT_TRY(WEFT_NEW(c->arena, p->B + 1, "documents", &first));
+    for (int64_t b = 0; b <= p->B; b++) first[b] = b * (n + 1);
+    for (int64_t b = 0; b < p->B; b++)
+        if (random) random_lengths(c->seed, p->T, cu + first[b], n);
+        else WEFT_TRY(listed_lengths(x->docs ? x->docs : "*", p->T, cu + first[b], n));
+    c->docs = (weft_docs){.B = p->B, .T = p->T, .cu = cu, .first = first};
+    return WEFT_OK;
+}
+
+/* ---- values ----------------------------------------------------------------------------------------- */
+
+/* The sinks' number in the address, above those of the tensors. */
+enum { SINKS = 100 };
+
+static void normals(uint64_t seed, int tensor, int64_t address, int64_t n, double *x)
+{
+    int64_t calls = weft_ceil_div(n, 4);
+    for (int64_t i = 0; i < calls; i++) {
+        uint64_t at = (uint64_t)(address * calls + i);
+        double four[4];
+        weft_philox_out w = weft_philox(seed, (uint32_t)at, (uint32_t)(at >> 32), (uint32_t)tensor,
+                                        weft_philox_word3(0, 0, WEFT_SITE_SAMPLE));
+        weft_normal_pair(w.w[0], w.w[1], four);
+        weft_normal_pair(w.w[2], w.w[3], four + 2);
+        memcpy(x + 4 * i, four, (size_t)weft_min_i64(4, n - 4 * i) * sizeof *x);
+    }
+}
+
+static bool has_gradient(const weft_attention_case *c, int64_t token)
+{
+    return !c->spots || bsearch(&token, c->spot, (size_t)c->spots, sizeof token, ascending);
+}
+
+/* One head at a time: a row may be wide. */
+void weft__case_value(const weft_attention_case *c, int tensor, int64_t token, void *row)
+{
+    int64_t heads_here = weft__case_of_keys(tensor) ? c->problem.Hkv : c->problem.H;
+    int64_t size = weft__case_width(c, tensor) / heads_here;
+    double x[WEFT_ATTN_MAX_D];
+    bool zero = tensor == WEFT_CASE_DO && !has_gradient(c, token);
+    for (int64_t h = 0; h < heads_here; h++) {
+        if (zero) memset(x, 0, sizeof x);
+        else normals(c->seed, tensor, token * heads_here + h, size, x);
+        weft_convert((char *)row + (size_t)(h * size) * weft_dtype_size(c->C), c->C, x, WEFT_F64, size);
+    }
+}
+
+static weft_status make_heads(weft_attention_case *c, const spec *x)
+{
+    const weft_cp_problem *p = &c->problem;
+    if (x->sinks) {
+        WEFT_TRY(WEFT_NEW(c->arena, p->H, "sinks", (double **)&c->sinks));
+        for (int h = 0; h < p->H; h++) {
+            double value;
+            normals(c->seed, SINKS, h, 1, &value);
+            weft_store(c->sinks, c->R, h, value);
+        }
+    }
+    if (!x->alibi) return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(c->arena, p->H, "alibi", (double **)&c->alibi));
+    /* the slopes that ALiBi's paper gives to H heads */
+    for (int h = 0; h < p->H; h++) weft_store(c->alibi, c->R, h, exp2(-8.0 * (h + 1) / p->H));
+    return WEFT_OK;
+}
+
+static weft_status choose_spots(weft_attention_case *c)
+{
+    enum { EPOCH = 0x5907 };
+    int64_t rows = c->problem.B * c->problem.Tq;
+    if (!c->spots) return WEFT_OK;
+    c->spots = weft_min_i64(c->spots, rows);
+    WEFT_TRY(WEFT_NEW(c->arena, c->spots, "spots", &c->spot));
+    for (int64_t i = 0; i < c->spots; i++) c->spot[i] = weft_permute(c->seed, EPOCH, rows, i);
+    qsort(c->spot, (size_t)c->spots, sizeof *c->spot, ascending);
+    return WEFT_OK;
+}
+
+weft_status weft__case_make(weft_attention_case *c, const char *text)
+{
+    spec x = {0};
+    size_t size = strlen(text) + 1;
+    char *copy = NULL;
+    WEFT_TRY(weft_arena_alloc(c->arena, (int64_t)size, 1, "made case", (void **)&copy));
+    memcpy(copy, text, size);
+    c->problem.B = 1;
+    c->problem.mask.left = c->problem.mask.right = -1;
+    WEFT_TRY(read_words(&c->problem, &x, copy));
+    WEFT_TRY(make_docs(c, &x));
+    WEFT_TRY(make_heads(c, &x));
+    return choose_spots(c);
+}

@@ -1,0 +1,10 @@
+/* options_impl.h — between the option table and the parts of its resolution. */
+#ifndef WEFT_OPTIONS_IMPL_H
+#define WEFT_OPTIONS_IMPL_H
+
+#include "train/train.h"
+
+/* Fills run->cp and *cp, the size of the context-parallel group. LOCAL */
+weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft_run_options *o, int64_t *cp);
+
+#endif

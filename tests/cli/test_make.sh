@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# labels: small
+# timeout: 120
+# `weft attention --make`: cases made by address, checked against double precision on some rows, and written whole.
+. "$(dirname "$0")/lib.sh"
+i=0
+while read -r flags; do
+  i=$((i + 1))
+  eval "good attention $flags"
+  grep -Eq 'all [56] comparisons hold' "$tmp/stdout" || fail "compared nothing: $flags"
+done <<'END'
+--make "T=1001 H=4/2 D=64 causal docs=100,0,* window=255 sinks" --spot 16 --cp 3
+--make "T=257 H=3/1 D=20/7 softcap=3 alibi Tq=33 prefix=5 causal" --spot 7 --cp 2 --cp-strategy ring
+--make "T=1 H=1 D=1" --spot 3 --cp 2
+--make "T=333 H=2 D=80 window=9,30" --spot 333 --precision bf16 --cp 5
+--make "T=100 H=6/2 D=8 docs=random:9 B=3" --spot 64 --cp 4 --precision fp64 --seed 7
+END
+# the whole case in a file: the fp64 results of one rank judge an fp32 run on three
+good attention --make "T=129 H=4/2 D=16/24 B=2 causal docs=50,1,* window=40 sinks softcap=20" --precision fp64 --out "$tmp/made.safetensors"
+good attention "$tmp/made.safetensors" --cp 3 --cp-strategy ring
+grep -q 'all 6 comparisons hold' "$tmp/stdout" || fail "the written case does not hold: $(cat "$tmp/stdout")"
+refused 'not known' attention --make "T=10 H=2 D=4 cusal"
+refused 'needs a case' attention
+refused 'not both' attention "$WEFT_GOLDEN/attention/sinks.safetensors" --make "T=1 H=1 D=1"
+refused 'made cases' attention "$WEFT_GOLDEN/attention/sinks.safetensors" --spot 4
+refused 'add up' attention --make "T=10 H=2 D=4 docs=5,6"
+refused 'multiple' attention --make "T=10 H=3/2 D=4"
+refused 'takes no value' attention --make "T=10 H=2 D=4 causal=1"
+refused 'T, H and D are needed' attention --make "H=2 D=4"
+refused 'fit' attention --make "T=9000000000G H=2 D=4"
+finish
