@@ -88,7 +88,8 @@ typedef struct weft_req { /* owned by the caller; must not move between post and
     size_t bytes, done_bytes;
     int peer;              /* group rank */
     int tag;
-    int state;             /* transport's */
+    int state, flags;      /* transport's */
+    const void *view;      /* where a receive was answered in place, or NULL */
     struct weft_req *next; /* transport's */
     uint64_t priv[4];      /* transport's */
 } weft_req;
@@ -110,19 +111,21 @@ void weft_progress(weft_world *w);
 /* ---- reading in place ----------------------------------------------------------------------------- */
 
 /* Memory for buffers that travel: with peer memory (transport `local`) other ranks can read it in place, in a
- * simulated world it is addresses without memory that must never be touched, else it is host memory. The
- * provider lives as long as the world; release everything before the world closes. LOCAL */
+ * simulated world it is addresses without memory that must never be touched, else, and after weft_world_copy_only, it
+ * is host memory. The provider lives as long as the world; release everything before the world closes. LOCAL */
 const weft_mem_provider *weft_world_buffers(weft_world *w);
 /* Whether receives may be answered in place; false where the transport cannot, or after weft_world_copy_only. */
 bool weft_world_peer_memory(const weft_world *w);
 /* From now on every message is copied (for comparison; results are the same bits). COLLECTIVE in effect: all ranks alike */
 void weft_world_copy_only(weft_world *w);
 
-/* A receive that the transport may answer with the sender's own memory instead of copying it into buf. After
- * completion weft_received says where the bytes lie: buf, or the memory of a rank. Until weft_release (exactly once per
- * completed receive of this kind; cheap for a copied one) the sender's request stays open, so the bytes do not
- * change. What was received in place may be sent on before it is released. bytes_logical is counted as ever,
- * bytes_copied is not. */
+/* A receive that the transport may answer with the sender's own memory instead of copying it into buf: when the
+ * sender's buffer comes from weft_world_buffers of some rank. After completion weft_received says where the bytes lie:
+ * buf, or the memory of a rank, to be read only. Until weft_release (exactly once per completed receive of this kind; cheap
+ * for a copied one) the sender's request stays open, so the bytes do not change: who has to wait for sends to others
+ * before it releases should not make them wait for it. What was received in place may be sent on; such a send must be
+ * complete before the release. bytes_logical is counted as ever, bytes_copied is not. Time in flight ends when the
+ * receiver knows the place: from then on nothing moves. */
 weft_status weft_irecv_view(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
                             weft_queue *queue, weft_req *req);
 const void *weft_received(const weft_req *req);

@@ -5,13 +5,16 @@
  *   - no unexpected messages: every byte in a ring has a place to go, so nothing ever blocks the ring's head;
  *   - a send cannot complete without its receive, so no plan works by luck of buffering;
  *   - any number of messages, of any size, in any order of tags: what does not fit waits in lists at its end.
- * Rejected: reading the peer's memory with process_vm_readv (one copy less, but containers often forbid it,
+ *   - a receive that may read in place (WEFT_POST_VIEW) gets, when the sender's bytes lie in memory that all ranks
+ *     see (local_heap.h), their place instead of them; the send is complete when the receiver publishes its release.
+ * Rejected: reading any memory of the peer with process_vm_readv (one copy less, but containers often forbid it,
  * and it does not work for threads under the sanitizer's eye).
  *
  * Memory order: head and posts_made are stored with release after the bytes they announce, tail and
- * posts_taken after the bytes were read. They and the *_waits flags are sequentially consistent, because
+ * posts_taken after the bytes were read. Lent bytes are written before the head that announces their place, and
+ * read before the posts_made that announces their release. They and the *_waits flags are sequentially consistent, because
  * each side writes its counter and then reads the other's flag (see weft_local_ring_bell). */
-#include "comm/local_map.h"
+#include "comm/local_heap.h"
 #include "comm/world.h"
 
 #include <sched.h>
@@ -23,9 +26,11 @@ enum { FRAGMENT_ALIGN = 16, POSTED_CHUNK = 32 };
 typedef struct fragment { /* header of a piece of a message in the ring */
     uint64_t token;
     uint32_t bytes;       /* that follow, padded to FRAGMENT_ALIGN */
-    uint32_t mismatch;    /* 1: no bytes follow; the sender has `other` bytes */
-    uint64_t other, pad;
+    uint32_t kind;
+    uint64_t other;       /* the sender's bytes; of what is in place its offset in the heap */
+    uint64_t lent;        /* the sender's request, which the receiver only sends back */
 } fragment;
+enum { FRAGMENT_BYTES, FRAGMENT_MISMATCH, FRAGMENT_IN_PLACE }; /* only with the first do bytes follow */
 _Static_assert(sizeof(fragment) % FRAGMENT_ALIGN == 0, "headers must not wrap");
 
 typedef struct list { weft_req *first, **end; } list; /* in order of posting */
@@ -35,13 +40,19 @@ typedef struct posted { /* a receive of the peer, waiting for this rank's send *
     struct posted *next;
 } posted;
 
+typedef struct ticket { /* of a receive that may be in place, so that releasing needs no memory */
+    uint64_t lent;
+    struct ticket *next;
+} ticket;
+
 typedef struct mailbox { /* this rank's view of one peer */
     local_pair *out, *in;
     char *out_ring, *in_ring;
     list unmatched, streaming; /* sends: without a receive yet; under way */
     list unpublished;          /* receives that wait for room in in->posts */
     posted *posted_first, **posted_end;
-    int sends, recvs;          /* not complete */
+    ticket *released_first, **released_end; /* wait for room in in->posts */
+    int sends, recvs;          /* not complete; what was received in place counts until its release is published */
 } mailbox;
 
 typedef struct endpoint {
@@ -49,6 +60,8 @@ typedef struct endpoint {
     local_area *me;
     weft_arena *arena;
     posted *free_posted;
+    ticket *free_tickets;
+    weft_heap heap;
     mailbox *box;   /* [ranks] */
     uint64_t mask;  /* ring bytes - 1 */
     int rank, ranks, open; /* open: requests not complete */
@@ -118,6 +131,7 @@ static void match(mailbox *b, weft_req *r, const local_post *p)
 {
     r->priv[WEFT_REQ_TOKEN] = p->token;
     r->priv[WEFT_REQ_OTHER_BYTES] = p->bytes;
+    if (p->kind == WEFT_POST_VIEW) r->flags |= WEFT_REQ_MAY_VIEW;
     list_add(&b->streaming, r);
 }
 
@@ -140,7 +154,29 @@ static weft_status keep_posted(endpoint *e, mailbox *b, const local_post *p)
     return WEFT_OK;
 }
 
-/* Takes the peer's published receives: each goes to the first send it fits, or waits for one. A key is
+/* A token is this rank's own pointer coming back. Peers are copies of this program that are trusted as its
+ * threads are. */
+static weft_req *request_of(uint64_t token) { return (weft_req *)(uintptr_t)token; }
+
+static void finish_send(endpoint *e, mailbox *b, weft_req *r, int state)
+{
+    sends_changed(b, -1);
+    e->open--;
+    weft_req_finish(r, state);
+}
+
+static bool take_receive(endpoint *e, mailbox *b, const local_post *p)
+{
+    weft_req **link = &b->unmatched.first;
+    while (*link && !same_key(*link, p)) link = &(*link)->next;
+    weft_req *r = *link;
+    if (!r) return keep_posted(e, b, p) == WEFT_OK;
+    list_remove(&b->unmatched, link);
+    match(b, r, p);
+    return true;
+}
+
+/* Takes what the peer has published. Each receive goes to the first send it fits, or waits for one. A key is
  * never in both lists, so both sides are matched in the order of posting. */
 static bool take_posts(endpoint *e, mailbox *b, local_area *peer)
 {
@@ -148,13 +184,8 @@ static bool take_posts(endpoint *e, mailbox *b, local_area *peer)
     uint32_t made = atomic_load(&b->out->posts_made);
     for (; taken != made; taken++) {
         const local_post *p = &b->out->posts[taken % WEFT_LOCAL_POSTS];
-        weft_req **link = &b->unmatched.first;
-        while (*link && !same_key(*link, p)) link = &(*link)->next;
-        weft_req *r = *link;
-        if (r) {
-            list_remove(&b->unmatched, link);
-            match(b, r, p);
-        } else if (keep_posted(e, b, p) != WEFT_OK) break; /* no memory: stays published; the wait's deadline tells */
+        if (p->kind == WEFT_POST_RELEASE) finish_send(e, b, request_of(p->token), WEFT_REQ_DONE);
+        else if (!take_receive(e, b, p)) break; /* no memory: stays published; the wait's deadline tells */
     }
     if (taken == before) return false;
     atomic_store(&b->out->posts_taken, taken);
@@ -186,13 +217,34 @@ static size_t piece_of(const endpoint *e, const weft_req *r, uint64_t room)
     return n < left && n < quarter / 2 ? 0 : (size_t)n;
 }
 
-static void finish_send(endpoint *e, mailbox *b, int state)
+/* Where the peer may read the bytes of `r` itself. */
+static bool place_of(const endpoint *e, const weft_req *r, uint64_t *offset)
 {
-    weft_req *r = b->streaming.first;
+    return r->flags & WEFT_REQ_MAY_VIEW && weft_heap_find(e->map, r->send, r->bytes, offset);
+}
+
+/* The next piece of `r`: its header and how many bytes follow; false: no room. */
+static bool next_fragment(const endpoint *e, const weft_req *r, uint64_t room, fragment *f)
+{
+    *f = (fragment){.token = r->priv[WEFT_REQ_TOKEN], .other = r->bytes, .lent = (uint64_t)(uintptr_t)r};
+    if (room < sizeof *f) return false;
+    if (r->priv[WEFT_REQ_OTHER_BYTES] != r->bytes) f->kind = FRAGMENT_MISMATCH;
+    else if (place_of(e, r, &f->other)) f->kind = FRAGMENT_IN_PLACE;
+    else return (f->bytes = (uint32_t)piece_of(e, r, room)) > 0;
+    return true;
+}
+
+/* After a piece of the first streaming send is in the ring. */
+static void sent(endpoint *e, mailbox *b, weft_req *r, const fragment *f)
+{
+    if (f->kind == FRAGMENT_BYTES) {
+        r->done_bytes += f->bytes;
+        weft_req_copied(r, f->bytes);
+        if (r->done_bytes < r->bytes) return;
+    }
     list_remove(&b->streaming, &b->streaming.first);
-    sends_changed(b, -1);
-    e->open--;
-    weft_req_finish(r, state);
+    if (f->kind == FRAGMENT_IN_PLACE) weft_req_lent(r);
+    else finish_send(e, b, r, f->kind == FRAGMENT_MISMATCH ? WEFT_REQ_MISMATCH : WEFT_REQ_DONE);
 }
 
 /* Puts pieces of the matched sends into the ring, in order, as far as there is room. */
@@ -200,21 +252,14 @@ static bool stream(endpoint *e, mailbox *b, local_area *peer)
 {
     uint64_t head = atomic_load_explicit(&b->out->head, memory_order_relaxed), before = head;
     uint64_t tail = atomic_load(&b->out->tail);
-    for (weft_req *r; (r = b->streaming.first);) {
-        uint64_t room = e->mask + 1 - (head - tail);
-        bool wrong = r->priv[WEFT_REQ_OTHER_BYTES] != r->bytes;
-        size_t n = piece_of(e, r, room);
-        if (n == 0) break;
-        if (wrong) n = 0;
-        fragment f = {.token = r->priv[WEFT_REQ_TOKEN], .bytes = (uint32_t)n, .mismatch = wrong, .other = r->bytes};
+    fragment f;
+    for (weft_req *r; (r = b->streaming.first) && next_fragment(e, r, e->mask + 1 - (head - tail), &f);) {
         ring_put(e, b->out_ring, head, &f, sizeof f);
-        ring_put(e, b->out_ring, head + sizeof f, (const char *)r->send + r->done_bytes, n);
-        head += sizeof f + padded(n);
+        ring_put(e, b->out_ring, head + sizeof f, (const char *)r->send + r->done_bytes, f.bytes);
+        head += sizeof f + padded(f.bytes);
+        /* The peer may answer at once; this rank looks at its answers only later, so r is still there. */
         atomic_store(&b->out->head, head);
-        r->done_bytes += n;
-        weft_req_copied(r, n);
-        if (wrong) finish_send(e, b, WEFT_REQ_MISMATCH);
-        else if (r->done_bytes == r->bytes) finish_send(e, b, WEFT_REQ_DONE);
+        sent(e, b, r, &f);
     }
     if (head == before) return false;
     if (atomic_load(&b->out->dst_waits)) weft_local_ring_bell(peer);
@@ -239,17 +284,50 @@ static weft_status local_send(void *ep, weft_req *req, weft_queue *queue)
 
 /* ---- receiving ------------------------------------------------------------------------------------------------- */
 
-/* The token is this rank's own pointer coming back. Peers are copies of this program that are trusted
- * as its threads are. */
-static weft_req *request_of(uint64_t token) { return (weft_req *)(uintptr_t)token; }
+/* Growing happens while the number of receives ahead grows, not in every step. */
+static weft_status take_ticket(endpoint *e, ticket **out)
+{
+    if (!e->free_tickets) {
+        ticket *chunk;
+        WEFT_TRY(WEFT_NEW(e->arena, POSTED_CHUNK, "receives in place", &chunk));
+        for (int i = 0; i < POSTED_CHUNK; i++) {
+            chunk[i].next = e->free_tickets;
+            e->free_tickets = &chunk[i];
+        }
+    }
+    *out = e->free_tickets;
+    e->free_tickets = (*out)->next;
+    return WEFT_OK;
+}
 
-static bool publish(mailbox *b, local_area *peer)
+static void return_ticket(endpoint *e, ticket *t)
+{
+    t->next = e->free_tickets;
+    e->free_tickets = t;
+}
+
+static uint32_t publish_releases(endpoint *e, mailbox *b, uint32_t made, uint32_t taken)
+{
+    for (ticket *t; (t = b->released_first) && made - taken < WEFT_LOCAL_POSTS; made++) {
+        b->in->posts[made % WEFT_LOCAL_POSTS] = (local_post){.token = t->lent, .kind = WEFT_POST_RELEASE};
+        b->released_first = t->next;
+        if (!t->next) b->released_end = &b->released_first;
+        return_ticket(e, t);
+        recvs_changed(b, -1);
+        e->open--;
+    }
+    return made;
+}
+
+static bool publish(endpoint *e, mailbox *b, local_area *peer)
 {
     uint32_t made = atomic_load_explicit(&b->in->posts_made, memory_order_relaxed), before = made;
     uint32_t taken = atomic_load(&b->in->posts_taken);
+    made = publish_releases(e, b, made, taken); /* first: a peer may wait for its memory */
     for (weft_req *r; (r = b->unpublished.first) && made - taken < WEFT_LOCAL_POSTS; made++) {
         b->in->posts[made % WEFT_LOCAL_POSTS] = (local_post){
-            .token = (uint64_t)(uintptr_t)r, .bytes = r->bytes, .comm = (uint32_t)r->priv[WEFT_REQ_COMM], .tag = r->tag};
+            .token = (uint64_t)(uintptr_t)r, .bytes = r->bytes, .comm = (uint32_t)r->priv[WEFT_REQ_COMM], .tag = r->tag,
+            .kind = r->flags & WEFT_REQ_MAY_VIEW ? WEFT_POST_VIEW : WEFT_POST_COPY};
         list_remove(&b->unpublished, &b->unpublished.first);
     }
     if (made == before) return false;
@@ -258,11 +336,37 @@ static bool publish(mailbox *b, local_area *peer)
     return true;
 }
 
+static ticket *ticket_of(const weft_req *r) { return (ticket *)(uintptr_t)r->priv[WEFT_REQ_TOKEN]; }
+
 static void finish_recv(endpoint *e, mailbox *b, weft_req *r, int state)
 {
+    if (r->flags & WEFT_REQ_MAY_VIEW) return_ticket(e, ticket_of(r));
+    r->flags = 0;
     recvs_changed(b, -1);
     e->open--;
     weft_req_finish(r, state);
+}
+
+static void finish_in_place(const endpoint *e, weft_req *r, const fragment *f)
+{
+    ticket_of(r)->lent = f->lent;
+    r->view = weft_heap_address(e->map, f->other);
+    r->done_bytes = r->bytes;
+    r->flags = WEFT_REQ_IN_PLACE;
+    weft_req_finish(r, WEFT_REQ_DONE);
+}
+
+static void received(endpoint *e, mailbox *b, weft_req *r, const fragment *f)
+{
+    if (f->kind == FRAGMENT_IN_PLACE) {
+        finish_in_place(e, r, f);
+        return;
+    }
+    r->done_bytes += f->bytes;
+    weft_req_copied(r, f->bytes);
+    r->priv[WEFT_REQ_OTHER_BYTES] = f->other;
+    if (f->kind == FRAGMENT_MISMATCH) finish_recv(e, b, r, WEFT_REQ_MISMATCH);
+    else if (r->done_bytes == r->bytes) finish_recv(e, b, r, WEFT_REQ_DONE);
 }
 
 /* Empties the ring as it was at the time of the call: the bound keeps one fast peer from holding this rank. */
@@ -277,11 +381,7 @@ static bool drain(endpoint *e, mailbox *b, local_area *peer)
         ring_get(e, b->in_ring, tail + sizeof f, (char *)r->recv + r->done_bytes, f.bytes);
         tail += sizeof f + padded(f.bytes);
         atomic_store(&b->in->tail, tail);
-        r->done_bytes += f.bytes;
-        weft_req_copied(r, f.bytes);
-        r->priv[WEFT_REQ_OTHER_BYTES] = f.other;
-        if (f.mismatch) finish_recv(e, b, r, WEFT_REQ_MISMATCH);
-        else if (r->done_bytes == r->bytes) finish_recv(e, b, r, WEFT_REQ_DONE);
+        received(e, b, r, &f);
     }
     if (tail == before) return false;
     if (atomic_load(&b->in->src_waits)) weft_local_ring_bell(peer);
@@ -294,11 +394,26 @@ static weft_status local_recv(void *ep, weft_req *req, weft_queue *queue)
     endpoint *e = ep;
     int peer = (int)req->priv[WEFT_REQ_PEER];
     mailbox *b = &e->box[peer];
+    ticket *t = NULL;
+    if (req->flags & WEFT_REQ_MAY_VIEW) WEFT_TRY(take_ticket(e, &t));
+    req->priv[WEFT_REQ_TOKEN] = (uint64_t)(uintptr_t)t;
     e->open++;
     recvs_changed(b, 1);
     list_add(&b->unpublished, req);
-    publish(b, &e->map->areas[peer]);
+    publish(e, b, &e->map->areas[peer]);
     return WEFT_OK;
+}
+
+static void local_release(void *ep, weft_req *req)
+{
+    endpoint *e = ep;
+    int peer = (int)req->priv[WEFT_REQ_PEER];
+    mailbox *b = &e->box[peer];
+    ticket *t = ticket_of(req);
+    t->next = NULL;
+    *b->released_end = t;
+    b->released_end = &t->next;
+    publish(e, b, &e->map->areas[peer]);
 }
 
 /* ---- progress and rest ------------------------------------------------------------------------------------------ */
@@ -319,7 +434,7 @@ static bool local_progress(void *ep)
             moved |= stream(e, b, peer);
         }
         if (b->recvs > 0) {
-            moved |= publish(b, peer);
+            moved |= publish(e, b, peer);
             moved |= drain(e, b, peer);
         }
     }
@@ -365,6 +480,7 @@ static void mailbox_init(mailbox *b)
     list_reset(&b->streaming);
     list_reset(&b->unpublished);
     b->posted_end = &b->posted_first;
+    b->released_end = &b->released_first;
 }
 
 static void local_place(void *ep, const char *op, int layer, int step)
@@ -385,9 +501,16 @@ static void local_peer_state(void *ep, int peer, char *text, size_t n)
     weft_local_peer_text(e->map, peer, text, n);
 }
 
+static const weft_mem_provider *local_buffers(void *ep)
+{
+    const endpoint *e = ep;
+    return e->map->header->slice_bytes ? &e->heap.provider : &weft_mem_host;
+}
+
 static void local_close(void *ep, bool orderly)
 {
     endpoint *e = ep;
+    weft_heap_close(&e->heap);
     if (orderly) atomic_store(&e->me->state, WEFT_LOCAL_LEFT);
     weft_arena_destroy(e->arena); /* holds e itself */
 }
@@ -395,6 +518,7 @@ static void local_close(void *ep, bool orderly)
 static const weft_transport local = {
     .name = "local",
     .desc = "ranks of one machine over shared memory",
+    .caps = WEFT_CAP_PEER_MEMORY,
     .mem_kinds = 1u << WEFT_MEM_HOST | 1u << WEFT_MEM_SHARED | 1u << WEFT_MEM_PINNED,
     .post_send = local_send,
     .post_recv = local_recv,
@@ -405,6 +529,8 @@ static const weft_transport local = {
     .place = local_place,
     .waiting = local_waiting,
     .peer_state = local_peer_state,
+    .buffers = local_buffers,
+    .release = local_release,
     .close = local_close,
 };
 
@@ -421,6 +547,7 @@ static weft_status endpoint_create(endpoint **out, weft_ctx *ctx, weft_local *ma
     *e = (endpoint){.map = map, .me = &map->areas[rank], .arena = arena, .mask = map->header->ring_bytes - 1,
                     .rank = rank, .ranks = ranks, .spin = ranks <= map->header->cores};
     WEFT_TRY_OR(st, WEFT_NEW0(arena, ranks, "mailboxes", &e->box), free_arena);
+    WEFT_TRY_OR(st, weft_heap_init(&e->heap, map, rank), free_arena);
     for (int p = 0; p < ranks; p++) {
         mailbox *b = &e->box[p];
         b->out = weft_local_pair(map, rank, p);

@@ -1,7 +1,8 @@
 /* local_map.h — the memory that the ranks of one machine share, and what is simple about it: the record of
  * the first failure, each rank's place and doorbell (private to this room).
  *
- * Layout: header | one area per rank | one pair per ordered pair (src, dst) | one ring of bytes per pair.
+ * Layout: header | one area per rank | one pair per ordered pair (src, dst) | one ring of bytes per pair |
+ * one slice of memory per rank that others read in place (local_heap.h), in a mapping of its own.
  * Everything starts as zeros; pages that no message touches are never backed by memory. Ranks may be
  * threads that share one mapping or processes that have their own: nothing in it is a pointer that is
  * followed by anybody but its writer. */
@@ -36,10 +37,14 @@ typedef struct local_area { /* of one rank; written by it, except bell and gone 
     _Atomic uint64_t op[WEFT_LOCAL_OP_WORDS];
 } local_area;
 
-typedef struct local_post { /* a receive that `dst` has published to `src` */
-    uint64_t token, bytes;  /* token: the receiver's request; the sender only sends it back */
+enum { WEFT_POST_COPY, WEFT_POST_VIEW /* may be answered in place */, WEFT_POST_RELEASE /* of what was lent */ };
+
+typedef struct local_post { /* what `dst` has published to `src`: a receive, or that it has read what was lent */
+    uint64_t token;         /* the receiver's request, which the sender only sends back; of a release the sender's */
+    uint64_t bytes;
     uint32_t comm;
     int32_t tag;
+    uint32_t kind;
 } local_post;
 
 typedef struct local_pair { /* messages from src to dst; positions count bytes or posts since the start */
@@ -55,7 +60,8 @@ typedef struct local_pair { /* messages from src to dst; positions count bytes o
 typedef struct local_header {
     uint64_t magic;
     int32_t ranks, cores, threads; /* cores: that the creator may use; threads: per rank, 0 unknown */
-    uint64_t ring_bytes, total_bytes;
+    uint64_t ring_bytes, total_bytes;  /* total: without the slices */
+    uint64_t slice_bytes;              /* of one rank; 0: no memory is read in place */
     alignas(64) _Atomic int failed;
     int32_t failed_rank, failed_status;
     char failed_message[WEFT_LOCAL_MESSAGE];
@@ -63,11 +69,13 @@ typedef struct local_header {
 
 struct weft_local {
     int fd;
-    size_t bytes;
+    size_t bytes;    /* of the mapping of everything but the slices */
     local_header *header;
     local_area *areas;
     local_pair *pairs;
     char *rings;
+    char *heap;      /* the slices */
+    size_t heap_at;  /* in the file */
 };
 
 static inline local_pair *weft_local_pair(const weft_local *m, int src, int dst)

@@ -61,8 +61,8 @@ weft_status weft_isend(weft_comm *c, const void *buf, size_t bytes, int peer, in
     return bytes == 0 ? WEFT_OK : w->tp->post_send(w->ep, req, queue);
 }
 
-weft_status weft_irecv(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
-                       weft_queue *queue, weft_req *req)
+static weft_status post_recv(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                             weft_queue *queue, int flags, weft_req *req)
 {
     weft_world *w = c->world;
     *req = (weft_req){0};
@@ -70,45 +70,78 @@ weft_status weft_irecv(weft_comm *c, void *buf, size_t bytes, int peer, int tag,
     WEFT_TRY(check_post(c, buf, bytes, peer, tag, kind, "receive"));
     open_request(req, c, bytes, peer, tag);
     req->recv = buf;
+    req->flags = flags;
     return bytes == 0 ? WEFT_OK : w->tp->post_recv(w->ep, req, queue);
+}
+
+weft_status weft_irecv(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                       weft_queue *queue, weft_req *req)
+{
+    return post_recv(c, buf, bytes, peer, tag, kind, queue, 0, req);
 }
 
 /* ---- reading in place ---------------------------------------------------------------------------------- */
 
-const weft_mem_provider *weft_world_buffers(weft_world *w)
+static const weft_mem_provider *travelling(const weft_world *w)
 {
-    (void)w;
-    return &weft_mem_host;
+    return w->tp->buffers ? w->tp->buffers(w->ep) : &weft_mem_host;
 }
 
 bool weft_world_peer_memory(const weft_world *w)
 {
-    (void)w;
-    return false;
+    return w->tp->caps & WEFT_CAP_PEER_MEMORY && !w->copy_only && travelling(w)->kind == WEFT_MEM_SHARED;
 }
 
-void weft_world_copy_only(weft_world *w) { (void)w; }
+/* Without reading in place the limits of shared memory are not this job's concern. What a transport wants for other
+ * reasons it keeps. */
+const weft_mem_provider *weft_world_buffers(weft_world *w)
+{
+    const weft_mem_provider *provider = travelling(w);
+    return w->copy_only && provider->kind == WEFT_MEM_SHARED ? &weft_mem_host : provider;
+}
+
+void weft_world_copy_only(weft_world *w) { w->copy_only = true; }
 
 weft_status weft_irecv_view(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
                             weft_queue *queue, weft_req *req)
 {
-    return weft_irecv(c, buf, bytes, peer, tag, kind, queue, req);
+    int flags = weft_world_peer_memory(c->world) ? WEFT_REQ_MAY_VIEW : 0;
+    return post_recv(c, buf, bytes, peer, tag, kind, queue, flags, req);
 }
 
-const void *weft_received(const weft_req *req) { return req->recv; }
+const void *weft_received(const weft_req *req) { return req->view ? req->view : req->recv; }
 
-void weft_release(weft_req *req) { (void)req; }
+void weft_release(weft_req *req)
+{
+    if (req->send || !(req->flags & WEFT_REQ_IN_PLACE)) return;
+    weft_world *w = req->comm->world;
+    req->flags = 0;
+    req->view = NULL;
+    if (w->failed == WEFT_OK) w->tp->release(w->ep, req);
+}
 
 /* ---- called by transports ----------------------------------------------------------------------------- */
 
 void weft_req_copied(weft_req *req, size_t bytes) { req->comm->counters.bytes_copied += (int64_t)bytes; }
 
-void weft_req_finish(weft_req *req, int state)
+static void end_flight(weft_comm *c)
 {
-    weft_comm *c = req->comm;
     double now = weft_now(&c->world->ctx->clock);
     weft_flight_end(&c->flight, now);
     weft_flight_end(&c->world->flight, now);
+}
+
+void weft_req_lent(weft_req *req)
+{
+    req->flags |= WEFT_REQ_IN_PLACE;
+    req->done_bytes = req->bytes;
+    end_flight(req->comm);
+}
+
+void weft_req_finish(weft_req *req, int state)
+{
+    weft_comm *c = req->comm;
+    if (!(req->send && req->flags & WEFT_REQ_IN_PLACE)) end_flight(c);
     req->state = state;
     if (state == WEFT_REQ_MISMATCH && !c->world->mismatched) c->world->mismatched = req;
     if (state != WEFT_REQ_DONE || !req->send) return;
@@ -148,15 +181,24 @@ static weft_status mismatch(const weft_req *r)
                      r->send ? other : r->bytes, r->comm->name, weft_tag_name(r->tag, buf, sizeof buf));
 }
 
+/* What is not done yet: "0 of 64 bytes done", or what keeps a send open whose bytes the peer has. */
+static void open_text(const weft_req *r, char *text, size_t n)
+{
+    if (r->send && r->flags & WEFT_REQ_IN_PLACE)
+        snprintf(text, n, "its %zu bytes, which rank %d reads in place, not released", r->bytes, (int)r->priv[WEFT_REQ_PEER]);
+    else snprintf(text, n, "%zu of %zu bytes done", r->done_bytes, r->bytes);
+}
+
 static weft_status timed_out(const weft_req *r)
 {
     weft_world *w = r->comm->world;
     int peer = (int)r->priv[WEFT_REQ_PEER];
-    char place[96], state[288] = "", tag[32];
+    char place[96], state[288] = "", tag[32], open[96];
     if (w->tp->peer_state) w->tp->peer_state(w->ep, peer, state, sizeof state);
-    return weft_fail(WEFT_ERR_TIMEOUT, "rank %d in %s: %s rank %d (group %s, %s) passed its deadline of %.3g s "
-                     "with %zu of %zu bytes done; %s", w->rank, place_text(w, place, sizeof place), r->send ? "send to" : "receive from", peer,
-                     r->comm->name, weft_tag_name(r->tag, tag, sizeof tag), w->timeout, r->done_bytes, r->bytes, state);
+    open_text(r, open, sizeof open);
+    return weft_fail(WEFT_ERR_TIMEOUT, "rank %d in %s: %s rank %d (group %s, %s) passed its deadline of %.3g s with %s; %s",
+                     w->rank, place_text(w, place, sizeof place), r->send ? "send to" : "receive from", peer,
+                     r->comm->name, weft_tag_name(r->tag, tag, sizeof tag), w->timeout, open, state);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------ */

@@ -17,6 +17,12 @@ enum { WEFT_CAP_PEER_MEMORY = 1 }; /* a rank can read a neighbour's buffers in p
 /* States of weft_req. A zeroed request counts as complete. */
 enum { WEFT_REQ_IDLE = 0, WEFT_REQ_POSTED, WEFT_REQ_DONE, WEFT_REQ_MISMATCH };
 
+/* In weft_req.flags. */
+enum {
+    WEFT_REQ_MAY_VIEW = 1, /* a receive may be answered in place; a send's peer and its place allow that */
+    WEFT_REQ_IN_PLACE = 2  /* a receive was, and is not released yet; a send's bytes are being read by the peer */
+};
+
 /* What is in weft_req.priv. The first two are set before a request is posted. */
 enum {
     WEFT_REQ_PEER,        /* world rank of the other end */
@@ -42,11 +48,16 @@ typedef struct weft_transport {
     void (*place)(void *ep, const char *op, int layer, int step);
     void (*waiting)(void *ep, int peer);   /* -1: not waiting */
     void (*peer_state)(void *ep, int peer, char *text, size_t n); /* "rank 3 is in ..., layer 1, step 2" */
+    const weft_mem_provider *(*buffers)(void *ep); /* memory for what travels; NULL: host memory */
+    void (*release)(void *ep, weft_req *req); /* of a receive that was answered in place; with WEFT_CAP_PEER_MEMORY */
     void (*close)(void *ep, bool orderly); /* orderly: every rank has reached this point */
 } weft_transport;
 
 /* Called by transports: the request is complete (or its size was wrong); counts and closes its flight. */
 void weft_req_finish(weft_req *req, int state);
+/* Called by transports: the peer has been told where the bytes of this send lie. Nothing moves any more, but the request
+ * is complete only when they are released. */
+void weft_req_lent(weft_req *req);
 /* Called by transports: bytes went through a buffer of the transport on behalf of this request. */
 void weft_req_copied(weft_req *req, size_t bytes);
 

@@ -44,6 +44,7 @@ struct weft_world {
     weft_arena *arena; /* this struct and all comms: they live until the world is closed */
     int rank, size;
     double timeout;
+    bool copy_only;     /* nothing is received in place */
     weft_status failed; /* sticky: a world that failed stays failed, so no half-done exchange is read */
     char message[WEFT_MESSAGE];
     uint32_t next_comm;
