@@ -38,6 +38,21 @@ weft_status weft_world_local(weft_world **out, weft_ctx *ctx, weft_local *local,
 typedef weft_status (*weft_rank_fn)(weft_ctx *ctx, weft_world *world, void *ud);
 weft_status weft_run_threads(int ranks, weft_rank_fn fn, void *ud);
 
+/* The simulated world: `ranks` ranks in the calling thread, over a virtual clock. Each rank's ctx->clock tells its
+ * simulated time, which grows by what kernels charge and by waiting for transfers; nothing else takes time. The same
+ * call gives the same times in every run. A send completes only against a posted receive, and a dead-lock is an error
+ * that every rank gets, naming the ranks that wait for each other. */
+typedef struct weft_sim_model {
+    double post_seconds;          /* what posting a send or a receive costs its rank */
+    double latency_seconds, link_bytes_per_second; /* of one transfer between nodes, one way */
+    double port_bytes_per_second; /* all that a rank sends to other nodes at once; as much again it can receive */
+    int node_ranks;               /* ranks 0 .. n-1 share a node, and so on; 0: all of them */
+    double node_latency_seconds, node_bytes_per_second; /* inside a node: of one transfer, and of a rank's ports there */
+    bool needs_poll;              /* a transfer begins only when both ranks look; else as soon as both ends are posted */
+    bool no_memory;               /* weft_world_buffers gives addresses without memory, for kernels that only charge time */
+} weft_sim_model;
+weft_status weft_run_sim(int ranks, const weft_sim_model *model, weft_rank_fn fn, void *ud); /* as weft_run_threads. LOCAL */
+
 /* Starts `ranks` copies of this program (re-exec of /proc/self/exe with argv), watches them, ends all
  * when one fails. The children find their place with weft_local_from_env. *exit_code: what the program
  * should exit with. The status is the first failing rank's; its message names rank, cause and place. */

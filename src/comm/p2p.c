@@ -257,8 +257,10 @@ weft_status weft_wait_all(weft_req *reqs, int n)
         if (finished(&reqs[i])) continue;
         WEFT_TRY(weft_world_good(w));
         if (w->tp->waiting) w->tp->waiting(w->ep, (int)reqs[i].priv[WEFT_REQ_PEER]);
+        w->waits_on = &reqs[i];
         st = wait_one(w, &reqs[i], deadline);
     }
+    w->waits_on = NULL;
     if (w->tp->waiting) w->tp->waiting(w->ep, -1);
     c->counters.exposed_seconds += weft_now(&w->ctx->clock) - begin;
     return st;

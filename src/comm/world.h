@@ -54,6 +54,7 @@ struct weft_world {
     weft_flight flight;
     void *scratch;
     const weft_req *mismatched; /* the first request whose two ends differ in size: ends any wait */
+    const weft_req *waits_on;   /* during a wait: the request that it has come to */
     const char *op; /* this rank's place */
     int layer, step;
 };

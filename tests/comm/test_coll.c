@@ -1,5 +1,5 @@
 /* labels: small tsan */
-/* Collectives over thread ranks, P in 1, 2, 3, 5, 8, with uneven and zero counts. Sums of small integers are
+/* Collectives over thread ranks and over simulated ones, P in 1, 2, 3, 5, 8, with uneven and zero counts. Sums of small integers are
  * exact, so results are compared without tolerance; sums of real numbers are compared bit by bit with the
  * documented order of additions. */
 #include "harness/test.h"
@@ -11,8 +11,12 @@
     } while (0)
 
 static const int worlds[] = {1, 2, 3, 5, 8};
+static const weft_sim_model sim_model = {1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, false, false};
 #define EACH_P(body, ud) \
-    for (size_t k_ = 0; k_ < sizeof worlds / sizeof *worlds; k_++) assert_ok(weft_run_threads(worlds[k_], (body), (ud)))
+    for (size_t k_ = 0; k_ < sizeof worlds / sizeof *worlds; k_++) { \
+        assert_ok(weft_run_threads(worlds[k_], (body), (ud))); \
+        assert_ok(weft_run_sim(worlds[k_], &sim_model, (body), (ud))); \
+    }
 
 static weft_status open_all(weft_comm **c, weft_world *w)
 {

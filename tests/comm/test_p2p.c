@@ -291,6 +291,20 @@ static void a_send_needs_its_receive(void **state)
     assert_ok(weft_run_threads(2, rendezvous_body, NULL));
 }
 
+static void many_messages_in_virtual_time(void **state)
+{
+    (void)state;
+    const weft_sim_model models[] = {{1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, false, false},
+                                     {0, 0, 1e9, 2e9, 1, 0, 1e9, true, false}};
+    for (int i = 0; i < 2; i++) {
+        assert_ok(weft_run_sim(2, &models[i], many_body, NULL));
+        assert_ok(weft_run_sim(2, &models[i], backwards_body, NULL));
+        assert_ok(weft_run_sim(2, &models[i], order_body, NULL));
+        assert_ok(weft_run_sim(5, &models[i], storm_body, NULL));
+        assert_ok(weft_run_sim(2, &models[i], rendezvous_body, NULL));
+    }
+}
+
 /* ---- buffer reuse (field report G38) ------------------------------------------------------------------------ */
 
 typedef struct reuse_case { size_t bytes; int repeats; } reuse_case;
@@ -577,6 +591,7 @@ int main(void)
         cmocka_unit_test(messages_of_all_sizes),     cmocka_unit_test(ring_g16_in_both_orders),
         cmocka_unit_test(mailboxes_do_not_overlap),
         cmocka_unit_test(many_messages),             cmocka_unit_test(a_send_needs_its_receive),
+        cmocka_unit_test(many_messages_in_virtual_time),
         cmocka_unit_test(buffers_are_free_after_the_wait), cmocka_unit_test(bad_calls_are_refused),
         cmocka_unit_test(sizes_must_agree),          cmocka_unit_test(a_deadline_names_who_is_stuck),
         cmocka_unit_test(a_failure_reaches_every_wait), cmocka_unit_test(faults_at_every_site_end_all_ranks),

@@ -1,0 +1,299 @@
+/* sim.c — the simulated transport: when a transfer begins and ends in virtual time.
+ *
+ * A transfer begins when both its ends are posted: nothing is buffered, so a plan that passes here is free of
+ * dead-lock everywhere. Every rank has a port out and a port in, inside its node and between nodes. A transfer of n bytes
+ *   leaves     when the sender's port has sent all that began before:  begin = max(matched, out_free),
+ *              and keeps it for n / port seconds;
+ *   arrives    latency later, and enters when the receiver's port has taken all that arrived before:
+ *              enter = max(begin + latency, in_free), which it keeps for n / port seconds;
+ *   ends       at enter + n / min(link, port), for both ranks.
+ * Ports serve one transfer after the other. Rejected: sharing a port's rate among its transfers, which is nearer to
+ * some networks, but every begin and end would change the end of all others of both ports: P^3 steps for a
+ * gather among P ranks. A port is busy for the same time either way.
+ *
+ * Data moves without the ranks (as by a network card) once it began; with model.needs_poll it begins only when both
+ * ranks have looked at the transport after the match. */
+#include "comm/sim_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRANSFER_CHUNK = 1024 };
+
+/* ---- failing ------------------------------------------------------------------------------------------ */
+
+void weft_sim_wake(weft_sim_rank *r, double time)
+{
+    if (!r->blocked) return;
+    r->blocked = false;
+    if (time > r->time) r->time = time;
+    /* The heap held this rank before: there is room, or the failure to grow was reported then. */
+    if (!weft_sim_heap_push(&r->sim->heap, (weft_sim_entry){r->time, WEFT_SIM_RANK | (uint64_t)r->rank, r}))
+        r->blocked = true;
+}
+
+void weft_sim_fail(weft_sim *s, weft_status st, const char *message)
+{
+    if (s->failed != WEFT_OK) return;
+    s->failed = st;
+    snprintf(s->message, sizeof s->message, "%s", message);
+    /* The requests' memory may go away from now on. */
+    weft_sim_table_clear(&s->waiting);
+    size_t all = s->heap.n;
+    s->heap.n = 0;
+    for (size_t i = 0; i < all; i++)
+        if (s->heap.entry[i].order & WEFT_SIM_RANK) weft_sim_heap_push(&s->heap, s->heap.entry[i]);
+    for (int i = 0; i < s->ranks; i++) {
+        s->rank[i].held = NULL;
+        weft_sim_wake(&s->rank[i], s->rank[i].time);
+    }
+}
+
+static weft_status no_memory(weft_sim *s)
+{
+    weft_status st = weft_fail(WEFT_ERR_MEMORY, "simulated ranks: no memory for a transfer");
+    weft_sim_fail(s, st, weft_last_error());
+    return st;
+}
+
+/* ---- transfers ---------------------------------------------------------------------------------------- */
+
+static weft_sim_transfer *new_transfer(weft_sim *s)
+{
+    if (!s->free_transfers) {
+        weft_sim_transfer **list = realloc(s->chunk, (s->chunks + 1) * sizeof *list);
+        if (!list) return NULL;
+        s->chunk = list;
+        weft_sim_transfer *more = malloc(TRANSFER_CHUNK * sizeof *more);
+        if (!more) return NULL;
+        s->chunk[s->chunks++] = more;
+        for (int i = 0; i < TRANSFER_CHUNK; i++) {
+            more[i].next = s->free_transfers;
+            s->free_transfers = &more[i];
+        }
+    }
+    weft_sim_transfer *t = s->free_transfers;
+    s->free_transfers = t->next;
+    return t;
+}
+
+void weft_sim_free_transfers(weft_sim *s)
+{
+    for (size_t i = 0; i < s->chunks; i++) free(s->chunk[i]);
+    free(s->chunk);
+}
+
+static weft_sim_rank *rank_of(const weft_req *r) { return r->comm->world->ep; }
+
+typedef struct path { int reach; double latency, link, port; } path;
+
+static path path_of(const weft_sim_model *m, int from, int to)
+{
+    if (m->node_ranks == 0 || from / m->node_ranks == to / m->node_ranks)
+        return (path){WEFT_SIM_NEAR, m->node_latency_seconds, m->node_bytes_per_second, m->node_bytes_per_second};
+    return (path){WEFT_SIM_FAR, m->latency_seconds, m->link_bytes_per_second, m->port_bytes_per_second};
+}
+
+static double later(double a, double b) { return a > b ? a : b; }
+
+static weft_status add_event(weft_sim *s, double time, weft_sim_transfer *t)
+{
+    return weft_sim_heap_push(&s->heap, (weft_sim_entry){time, s->events++, t}) ? WEFT_OK : no_memory(s);
+}
+
+static weft_status begin(weft_sim *s, weft_sim_transfer *t, double now)
+{
+    weft_sim_rank *from = rank_of(t->send), *to = rank_of(t->recv);
+    path p = path_of(&s->model, from->rank, to->rank);
+    t->begin = later(now, from->out_free[p.reach]);
+    from->out_free[p.reach] = t->begin + (double)t->send->bytes / p.port;
+    return add_event(s, t->begin + p.latency, t);
+}
+
+static void arrive(weft_sim *s, weft_sim_transfer *t, double now)
+{
+    weft_sim_rank *from = rank_of(t->send), *to = rank_of(t->recv);
+    path p = path_of(&s->model, from->rank, to->rank);
+    double enter = later(now, to->in_free[p.reach]), bytes = (double)t->send->bytes;
+    to->in_free[p.reach] = enter + bytes / p.port;
+    t->arrived = true;
+    add_event(s, enter + bytes / (p.link < p.port ? p.link : p.port), t);
+}
+
+static bool without_memory(const weft_sim *s, const void *p)
+{
+    return s->addresses && (uintptr_t)p - (uintptr_t)s->addresses < s->address_bytes;
+}
+
+/* Small messages that the program's decisions depend on lie in host memory and are copied; buffers without memory
+ * have no content. */
+static void deliver(weft_sim *s, weft_sim_transfer *t)
+{
+    weft_req *send = t->send, *recv = t->recv;
+    if (!without_memory(s, send->send) && !without_memory(s, recv->recv)) memcpy(recv->recv, send->send, send->bytes);
+    weft_trace_emit(&rank_of(recv)->ctx.trace, "transfer", recv->comm->name, t->begin, *s->event_time,
+                    (int64_t)recv->bytes, rank_of(send)->rank);
+    send->done_bytes = send->bytes;
+    recv->done_bytes = recv->bytes;
+}
+
+static void finish(weft_req *req, int state, double time)
+{
+    weft_sim_rank *r = rank_of(req);
+    weft_req_finish(req, state);
+    r->moved = true;
+    weft_sim_wake(r, time);
+}
+
+void weft_sim_event(weft_sim *s, weft_sim_entry e)
+{
+    weft_sim_transfer *t = e.what;
+    if (!t->arrived) {
+        arrive(s, t, e.time);
+        return;
+    }
+    s->event_time = &e.time;
+    deliver(s, t);
+    finish(t->send, WEFT_REQ_DONE, e.time);
+    finish(t->recv, WEFT_REQ_DONE, e.time);
+    s->event_time = NULL;
+    t->next = s->free_transfers;
+    s->free_transfers = t;
+}
+
+/* ---- taking turns ------------------------------------------------------------------------------------- */
+
+/* Returns when everything that comes before this rank's time has happened. */
+static void catch_up(weft_sim_rank *r)
+{
+    weft_sim *s = r->sim;
+    weft_sim_entry me = {r->time, WEFT_SIM_RANK | (uint64_t)r->rank, r};
+    while (s->heap.n > 0 && weft_sim_before(&s->heap.entry[0], &me)) {
+        if (!(s->heap.entry[0].order & WEFT_SIM_RANK)) {
+            weft_sim_event(s, weft_sim_heap_pop(&s->heap));
+            continue;
+        }
+        if (!weft_sim_heap_push(&s->heap, me)) {
+            no_memory(s);
+            return;
+        }
+        weft_fiber_leave(&r->fiber);
+        return;
+    }
+}
+
+/* With needs_poll: what was matched while this rank was busy begins now, oldest first. */
+static weft_status look(weft_sim_rank *r)
+{
+    weft_sim_transfer *list = r->held, *oldest = NULL;
+    r->held = NULL;
+    for (weft_sim_transfer *next; list; list = next) {
+        next = list->next;
+        list->next = oldest;
+        oldest = list;
+    }
+    for (weft_sim_transfer *next; oldest; oldest = next) {
+        next = oldest->next;
+        WEFT_TRY(begin(r->sim, oldest, r->time));
+    }
+    return WEFT_OK;
+}
+
+/* ---- the transport ------------------------------------------------------------------------------------ */
+
+static weft_status refuse_sizes(weft_sim_rank *me, weft_req *req, weft_req *other)
+{
+    req->priv[WEFT_REQ_OTHER_BYTES] = other->bytes;
+    other->priv[WEFT_REQ_OTHER_BYTES] = req->bytes;
+    finish(req, WEFT_REQ_MISMATCH, me->time);
+    finish(other, WEFT_REQ_MISMATCH, me->time);
+    return WEFT_OK;
+}
+
+static weft_status post(void *ep, weft_req *req, weft_queue *queue)
+{
+    (void)queue; /* a virtual device would be ordered with by its own clock */
+    weft_sim_rank *me = ep;
+    weft_sim *s = me->sim;
+    me->time += s->model.post_seconds;
+    catch_up(me);
+    WEFT_TRY(look(me));
+    weft_req *other = weft_sim_take(&s->waiting, req);
+    if (!other) return weft_sim_put(&s->waiting, req) ? WEFT_OK : no_memory(s);
+    if (other->bytes != req->bytes) return refuse_sizes(me, req, other);
+    weft_sim_transfer *t = new_transfer(s);
+    if (!t) return no_memory(s);
+    *t = (weft_sim_transfer){.send = req->send ? req : other, .recv = req->send ? other : req};
+    weft_sim_rank *peer = rank_of(other);
+    if (!s->model.needs_poll || peer->blocked) return begin(s, t, me->time);
+    t->next = peer->held;
+    peer->held = t;
+    return WEFT_OK;
+}
+
+static bool progress(void *ep)
+{
+    weft_sim_rank *me = ep;
+    catch_up(me);
+    if (look(me) != WEFT_OK) return false; /* the job has failed; the wait finds out */
+    bool moved = me->moved;
+    me->moved = false;
+    return moved;
+}
+
+/* Until a request of this rank is completed, or the job has failed. Rounds do not matter: nothing that this rank could
+ * do would change anything before. */
+static void idle(void *ep, int round)
+{
+    (void)round;
+    weft_sim_rank *me = ep;
+    if (me->sim->failed != WEFT_OK) return;
+    me->blocked = true;
+    weft_fiber_leave(&me->fiber);
+}
+
+static weft_status failure(void *ep)
+{
+    const weft_sim *s = ((const weft_sim_rank *)ep)->sim;
+    if (s->failed == WEFT_OK) return WEFT_OK;
+    return weft_fail(s->failed == WEFT_ERR_TIMEOUT ? WEFT_ERR_TIMEOUT : WEFT_ERR_PEER, "%s", s->message);
+}
+
+static void abort_job(void *ep, weft_status st, const char *message)
+{
+    weft_sim_rank *me = ep;
+    char text[WEFT_SIM_ERROR];
+    catch_up(me); /* a failure too happens at its time: what others did before is done */
+    /* Most messages of this room name their rank already. */
+    if (strncmp(message, "rank ", 5) == 0) snprintf(text, sizeof text, "%s", message);
+    else snprintf(text, sizeof text, "rank %d: %s", me->rank, message);
+    weft_sim_fail(me->sim, st, text);
+}
+
+static void peer_state(void *ep, int peer, char *text, size_t n)
+{
+    const weft_sim_rank *r = &((const weft_sim_rank *)ep)->sim->rank[peer];
+    if (r->left || !r->world) snprintf(text, n, "rank %d has left", peer);
+    else snprintf(text, n, "rank %d is in %s, layer %d, step %d", peer, r->world->op, r->world->layer, r->world->step);
+}
+
+static const weft_mem_provider *buffers(void *ep)
+{
+    const weft_sim_rank *me = ep;
+    return me->sim->addresses ? &me->buffers : &weft_mem_host;
+}
+
+const weft_transport weft_sim_transport = {
+    .name = "sim",
+    .desc = "ranks of one thread over a virtual clock",
+    .mem_kinds = 1u << WEFT_MEM_HOST | 1u << WEFT_MEM_SHARED | 1u << WEFT_MEM_PINNED | 1u << WEFT_MEM_DEVICE,
+    .post_send = post,
+    .post_recv = post,
+    .progress = progress,
+    .idle = idle,
+    .failure = failure,
+    .abort = abort_job,
+    .peer_state = peer_state,
+    .buffers = buffers,
+};

@@ -1,0 +1,178 @@
+/* sim_run.c — opens a simulated world, runs its ranks in the order of their times, and closes it. */
+#include "comm/sim_impl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* ---- what a rank sees of the machine -------------------------------------------------------------------- */
+
+static double rank_now(void *ud)
+{
+    const weft_sim_rank *r = ud;
+    return r->sim->event_time ? *r->sim->event_time : r->time;
+}
+
+static void rank_charge(void *ud, double seconds)
+{
+    weft_sim_rank *r = ud;
+    if (seconds > 0) r->time += seconds;
+}
+
+static weft_status take_addresses(void *self, size_t bytes, void **out)
+{
+    weft_sim_rank *r = self;
+    size_t padded, all;
+    if (!weft_add_size(bytes, 63, &padded) || !weft_add_size(r->addresses, padded & ~(size_t)63, &all) ||
+        all > r->sim->address_bytes)
+        return weft_fail(WEFT_ERR_MEMORY, "simulated rank %d: %zu more bytes of addresses, of %zu", r->rank, bytes,
+                         r->sim->address_bytes);
+    *out = r->sim->addresses + r->addresses;
+    r->addresses = all;
+    r->address_blocks++;
+    return WEFT_OK;
+}
+
+static void give_addresses(void *self, void *ptr, size_t bytes)
+{
+    (void)ptr, (void)bytes;
+    weft_sim_rank *r = self;
+    if (--r->address_blocks == 0) r->addresses = 0;
+}
+
+static weft_status copy_nothing(void *self, void *dst, const void *src, size_t bytes, weft_queue *queue)
+{
+    (void)self, (void)dst, (void)src, (void)bytes, (void)queue;
+    return WEFT_OK;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------ */
+
+static void rank_main(void *ud)
+{
+    weft_sim_rank *r = ud;
+    weft_sim *s = r->sim;
+    weft_status st = weft_world_open(&r->world, &r->ctx, &weft_sim_transport, r, r->rank, s->ranks);
+    if (st == WEFT_OK) st = s->fn(&r->ctx, r->world, s->ud);
+    if (st < 0 && r->world) weft_world_abort(r->world, st, weft_last_error());
+    else if (st < 0) weft_sim_fail(s, st, weft_last_error());
+    r->left = true;
+    weft_world_close(r->world);
+    r->world = NULL;
+    s->running--;
+}
+
+/* The record of the last error belongs to the thread, and so to all ranks: each gets its own back. */
+static void resume(weft_sim_rank *r)
+{
+    if (r->error) {
+        weft_fail(WEFT_OK, "%s", r->error);
+        free(r->error);
+        r->error = NULL;
+    } else weft_clear_error();
+    weft_fiber_enter(&r->fiber, &r->sim->home);
+    if (!r->fiber.ended && *weft_last_error()) r->error = strdup(weft_last_error());
+}
+
+static void run_all(weft_sim *s)
+{
+    while (s->running > 0) {
+        if (s->heap.n == 0) {
+            char text[WEFT_SIM_ERROR];
+            weft_sim_deadlock_text(s, text, sizeof text);
+            weft_sim_fail(s, WEFT_ERR_TIMEOUT, text);
+            if (s->heap.n == 0) break;
+        }
+        weft_sim_entry e = weft_sim_heap_pop(&s->heap);
+        if (e.order & WEFT_SIM_RANK) resume(e.what);
+        else weft_sim_event(s, e);
+    }
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------------ */
+
+static bool is_rate(double x) { return x > 0; }
+static bool is_time(double x) { return x >= 0 && x < 1e18; }
+
+static weft_status check(int ranks, const weft_sim_model *m)
+{
+    if (ranks < 1 || ranks > 1 << 16)
+        return weft_fail(WEFT_ERR_REFUSED, "%d simulated ranks; give 1 to %d", ranks, 1 << 16);
+    if (m->node_ranks < 0) return weft_fail(WEFT_ERR_REFUSED, "simulated nodes of %d ranks; give at least 1, or 0 for one node", m->node_ranks);
+    if (!is_rate(m->link_bytes_per_second) || !is_rate(m->port_bytes_per_second) || !is_rate(m->node_bytes_per_second))
+        return weft_fail(WEFT_ERR_REFUSED, "simulated links of %g, ports of %g and nodes of %g bytes per second; each must be above 0",
+                         m->link_bytes_per_second, m->port_bytes_per_second, m->node_bytes_per_second);
+    if (!is_time(m->post_seconds) || !is_time(m->latency_seconds) || !is_time(m->node_latency_seconds))
+        return weft_fail(WEFT_ERR_REFUSED, "simulated posting takes %g s, latencies %g and %g s; each must be at least 0",
+                         m->post_seconds, m->latency_seconds, m->node_latency_seconds);
+    return WEFT_OK;
+}
+
+/* Addresses cost nothing but their number: room for what a rank of the largest machine would hold. A limit on the
+ * size of the process, or a sanitizer, leaves less. */
+static weft_status reserve(weft_sim *s)
+{
+    for (size_t bytes = (size_t)1 << 44; bytes >= (size_t)1 << 34; bytes /= 2) {
+        void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) continue;
+        s->addresses = p;
+        s->address_bytes = bytes;
+        return WEFT_OK;
+    }
+    return weft_fail(WEFT_ERR_MEMORY, "simulated ranks: no addresses to reserve: %s", strerror(errno));
+}
+
+static weft_status open_rank(weft_sim *s, int i)
+{
+    weft_sim_rank *r = &s->rank[i];
+    r->sim = s;
+    r->rank = i;
+    weft_ctx_init(&r->ctx);
+    r->ctx.rank = i;
+    r->ctx.world = s->ranks;
+    r->ctx.clock = (weft_clock){rank_now, rank_charge, r};
+    r->buffers = (weft_mem_provider){"addresses", WEFT_MEM_DEVICE, r, take_addresses, give_addresses, copy_nothing};
+    WEFT_TRY(weft_fiber_init(&r->fiber, &s->stacks, i, rank_main, r));
+    if (!weft_sim_heap_push(&s->heap, (weft_sim_entry){0, WEFT_SIM_RANK | (uint64_t)i, r}))
+        return weft_fail(WEFT_ERR_MEMORY, "no memory for %d simulated ranks", s->ranks);
+    return WEFT_OK;
+}
+
+static weft_status open_job(weft_sim *s)
+{
+    s->rank = calloc((size_t)s->ranks, sizeof *s->rank);
+    if (!s->rank || !weft_sim_table_init(&s->waiting))
+        return weft_fail(WEFT_ERR_MEMORY, "no memory for %d simulated ranks", s->ranks);
+    WEFT_TRY(weft_stacks_map(&s->stacks, s->ranks));
+    if (s->model.no_memory) WEFT_TRY(reserve(s));
+    for (int i = 0; i < s->ranks; i++) WEFT_TRY(open_rank(s, i));
+    return WEFT_OK;
+}
+
+static void close_job(weft_sim *s)
+{
+    for (int i = 0; s->rank && i < s->ranks; i++) free(s->rank[i].error);
+    if (s->addresses) munmap(s->addresses, s->address_bytes);
+    weft_stacks_unmap(&s->stacks);
+    weft_sim_free_transfers(s);
+    free(s->waiting.bucket);
+    free(s->heap.entry);
+    free(s->rank);
+}
+
+weft_status weft_run_sim(int ranks, const weft_sim_model *model, weft_rank_fn fn, void *ud)
+{
+    WEFT_TRY(check(ranks, model));
+    weft_sim s = {.model = *model, .ranks = ranks, .running = ranks, .fn = fn, .ud = ud};
+    weft_status st = open_job(&s);
+    if (st == WEFT_OK) {
+        run_all(&s);
+        st = s.running > 0 ? WEFT_ERR_INTERNAL : s.failed;
+        weft_clear_error();
+        if (st != WEFT_OK) weft_fail(st, "%s", s.message);
+    }
+    close_job(&s);
+    return st;
+}
