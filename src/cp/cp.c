@@ -72,6 +72,7 @@ static void fill(weft_cp_plan *plan)
     plan->waves = 2;
     plan->pair_capacity = weft__cp_pair_capacity(plan);
     plan->run.threads = plan->ctx->threads;
+    plan->run.charge = plan->kern->charge;
     if (plan->options.overlap && plan->P > 1) {
         plan->run.poll = poll;
         plan->run.poll_ud = plan->world;

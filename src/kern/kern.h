@@ -121,6 +121,10 @@ typedef struct weft_kern {
  * available. fp64 is always the reference. */
 weft_status weft_kern_init(weft_kern *kern, weft_isa isa);
 
+/* A table of kernels that compute nothing, touch no memory, and charge what the work would take: attention, and what
+ * moves content (charge/charge.c). `rates`, which must outlive the table, goes into kern->charge. LOCAL */
+weft_status weft_kern_init_charge(weft_kern *kern, const weft_charge *rates);
+
 /* Bytes of `work` that *norm_bwd, bias_bwd need for rows of n elements. */
 size_t weft_norm_work_bytes(weft_prec p, int64_t n, int threads);
 

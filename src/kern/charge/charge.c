@@ -1,0 +1,103 @@
+/* charge.c — kernels that compute nothing and touch no memory: they only charge the time that the work would take to a
+ * clock. With them the simulator runs the real context-parallel code at sizes that no machine here has.
+ *
+ * Attention: visible pairs x H x 2 (D + Dv) operations forward, at the rate of the precision; backward_factor times as
+ * long backward. Copies, sums and the like: bytes read and written, at the rate of memory. Not charged, because they are
+ * O(rows) where attention is O(rows^2): starting and finishing a row's state, delta.
+ * Operations of a model outside attention have no such form; their entries are NULL. */
+#include "kern/kern_impl.h"
+
+#include <string.h>
+
+static void charge(const weft_attn_run *run, double seconds)
+{
+    const weft_clock *clock = run->charge->clock;
+    if (clock->charge) clock->charge(clock->ud, seconds);
+}
+
+/* ---- attention ------------------------------------------------------------------------------------------ */
+
+static void work(const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n, const weft_attn_run *run, weft_prec p,
+                 double factor)
+{
+    double area = 0;
+    for (int64_t i = 0; i < n; i++) area += (double)weft_attn_area(&d->mask, &pairs[i]);
+    charge(run, factor * area * d->H * 2.0 * (d->D + d->Dv) / run->charge->flops_per_second[p]);
+    if (run->poll) run->poll(run->poll_ud);
+}
+
+#define EACH_PRECISION(suffix, prec) \
+    static void forward_##suffix(const weft_attn_desc *d, const weft_attn_fwd_io *io, const weft_attn_pair *pairs, \
+                                 int64_t n, const weft_attn_run *run) \
+    { \
+        (void)io; \
+        work(d, pairs, n, run, prec, 1); \
+    } \
+    static void backward_##suffix(const weft_attn_desc *d, const weft_attn_bwd_io *io, const weft_attn_pair *pairs, \
+                                  int64_t n, const weft_attn_run *run) \
+    { \
+        (void)io; \
+        work(d, pairs, n, run, prec, run->charge->backward_factor); \
+    }
+EACH_PRECISION(f64, WEFT_PREC_F64)
+EACH_PRECISION(f32, WEFT_PREC_F32)
+EACH_PRECISION(bf16, WEFT_PREC_BF16)
+EACH_PRECISION(f16, WEFT_PREC_F16)
+#undef EACH_PRECISION
+
+static void start(const weft_attn_desc *d, void *acc, void *m, void *l, int64_t rows)
+{
+    (void)d, (void)acc, (void)m, (void)l, (void)rows;
+}
+
+static void finish(const weft_attn_desc *d, void *o, int64_t o_ld, void *lse, const void *acc, void *m, void *l,
+                   const void *sinks, int64_t rows, int threads)
+{
+    (void)d, (void)o, (void)o_ld, (void)lse, (void)acc, (void)m, (void)l, (void)sinks, (void)rows, (void)threads;
+}
+
+static void delta(const weft_attn_desc *d, void *out, void *dsinks, const void *sinks, const void *dout, int64_t dout_ld,
+                  const void *o, int64_t o_ld, const void *m, const void *l, int64_t rows, int threads)
+{
+    (void)d, (void)out, (void)dsinks, (void)sinks, (void)dout, (void)dout_ld, (void)o, (void)o_ld, (void)m, (void)l;
+    (void)rows, (void)threads;
+}
+
+static size_t work_bytes(const weft_attn_desc *d, int threads)
+{
+    (void)d, (void)threads;
+    return 0;
+}
+
+static const weft_attn_ops attention[WEFT_PREC_COUNT] = {
+    [WEFT_PREC_F64] = {"charge", start, forward_f64, finish, delta, backward_f64, work_bytes},
+    [WEFT_PREC_F32] = {"charge", start, forward_f32, finish, delta, backward_f32, work_bytes},
+    [WEFT_PREC_BF16] = {"charge", start, forward_bf16, finish, delta, backward_bf16, work_bytes},
+    [WEFT_PREC_F16] = {"charge", start, forward_f16, finish, delta, backward_f16, work_bytes},
+};
+
+/* ---- sums and conversions that are given no clock ---------------------------------------------------------- */
+
+static void axpy(void *y, const void *x, double a, int64_t n, int threads) { (void)y, (void)x, (void)a, (void)n, (void)threads; }
+static void convert(void *to, const void *from, int64_t n, int threads) { (void)to, (void)from, (void)n, (void)threads; }
+
+weft_status weft_kern_init_charge(weft_kern *kern, const weft_charge *rates)
+{
+    for (int p = 0; p < WEFT_PREC_COUNT; p++)
+        if (!(rates->flops_per_second[p] > 0))
+            return weft_fail(WEFT_ERR_REFUSED, "kernels that charge time: %g operations per second for %s; more than 0 is needed",
+                             rates->flops_per_second[p], weft_prec_name((weft_prec)p));
+    if (!(rates->backward_factor > 0) || !(rates->memory_bytes_per_second > 0))
+        return weft_fail(WEFT_ERR_REFUSED, "kernels that charge time: backward takes %g times as long, memory moves %g bytes per "
+                                           "second; both must be more than 0", rates->backward_factor, rates->memory_bytes_per_second);
+    memset(kern, 0, sizeof *kern);
+    kern->isa = WEFT_ISA_REF;
+    kern->charge = rates;
+    for (int p = 0; p < WEFT_PREC_COUNT; p++) {
+        weft_kern_ops *o = &kern->op[p];
+        o->attn = attention[p];
+        o->axpy = axpy;
+        o->to_compute = o->to_real = convert;
+    }
+    return WEFT_OK;
+}
