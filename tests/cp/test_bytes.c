@@ -26,7 +26,7 @@ static void check(const cp_case *c)
         for (int s = 0; s < 2; s++)
             for (int l = 0; l < 2; l++) {
                 cp_result *out = cp_result_make(c, P);
-                cp_job job = {c, &data, strategies[s], (weft_layout_kind)l, l == 0, 1, NULL, out};
+                cp_job job = {c, &data, strategies[s], (weft_layout_kind)l, l == 0, 1, NULL, out, {0}};
                 assert_ok(cp_run(P, &job, 1));
                 for (int r = 0; r < P; r++) {
                     expected x = formula(c, strategies[s], (weft_layout){(weft_layout_kind)l, 0}, P, r);
@@ -69,7 +69,7 @@ static void ring_holds_two_blocks(void **state)
     cp_data data = cp_data_make(&c);
     for (int P = 2; P <= 8; P++) {
         cp_result *out = cp_result_make(&c, P);
-        cp_job job = {&c, &data, "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, out};
+        cp_job job = {&c, &data, "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, out, {0}};
         assert_ok(cp_run(P, &job, 1));
         size_t block = (size_t)weft_shard_max_rows((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 1024, P) * 2 * 10 * 2;
         for (int r = 0; r < P; r++) {

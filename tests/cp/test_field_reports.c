@@ -25,7 +25,7 @@ static void for_each_way(const cp_case *c, int P, void (*each)(const cp_case *, 
     static const char *const strategies[] = {"pcp", "ring"};
     cp_data data = cp_data_make(c);
     for (int i = 0; i < 4; i++) {
-        cp_job job = {c, &data, strategies[i % 2], (weft_layout_kind)(i / 2), true, 1, NULL, cp_result_make(c, P)};
+        cp_job job = {c, &data, strategies[i % 2], (weft_layout_kind)(i / 2), true, 1, NULL, cp_result_make(c, P), {0}};
         assert_ok(cp_run(P, &job, 1));
         each(c, job.out);
         cp_result_free(job.out);
@@ -62,7 +62,7 @@ static void field_report_G05_documents_do_not_leak(void **state)
                           .Dv = 8, .mask = causal, .cu = cu, .first = first, .seed = (uint64_t)i,
                           .value = noise_in_token_0};
             cp_data data = cp_data_make(&c);
-            cp_job job = {&c, &data, "ring", (weft_layout_kind)l, true, 1, NULL, r[i] = cp_result_make(&c, 2)};
+            cp_job job = {&c, &data, "ring", (weft_layout_kind)l, true, 1, NULL, r[i] = cp_result_make(&c, 2), {0}};
             assert_ok(cp_run(2, &job, 1));
             cp_data_free(&data);
         }
@@ -92,10 +92,10 @@ static void compare_with_one_rank(const cp_case *c, int P, double limit)
     static const char *const strategies[] = {"pcp", "ring"};
     cp_data data = cp_data_make(c);
     cp_result *one = cp_result_make(c, 1);
-    cp_job job = {c, &data, "none", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, one};
+    cp_job job = {c, &data, "none", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, one, {0}};
     assert_ok(cp_run(1, &job, 1));
     for (int i = 0; i < 4; i++) {
-        job = (cp_job){c, &data, strategies[i % 2], (weft_layout_kind)(i / 2), true, 1, NULL, cp_result_make(c, P)};
+        job = (cp_job){c, &data, strategies[i % 2], (weft_layout_kind)(i / 2), true, 1, NULL, cp_result_make(c, P), {0}};
         assert_ok(cp_run(P, &job, 1));
         assert_at_most(cp_distance(c, &data, job.out, one, 1), limit);
         cp_result_free(job.out);
@@ -219,7 +219,7 @@ static void field_report_G24_groups_do_not_mix(void **state)
                                  .D = 3, .Dv = 2, .mask = causal, .seed = (uint64_t)i + 1, .value = constant};
                 data[i] = cp_data_make(&c[i]);
                 g.job[i] = (cp_job){&c[i], &data[i], way / 2 ? "ring" : "pcp", WEFT_LAYOUT_ZIGZAG, true, 1,
-                                    NULL, cp_result_make(&c[i], cp)};
+                                    NULL, cp_result_make(&c[i], cp), {0}};
             }
             assert_ok(weft_run_threads(2 * cp, run_group, &g));
             for (int i = 0; i < 2; i++) {
@@ -302,7 +302,7 @@ static void repeat(const cp_case *c, int times)
     cp_data data = cp_data_make(c);
     cp_result *r[2];
     for (int i = 0; i < 2; i++) {
-        cp_job job = {c, &data, "ring", WEFT_LAYOUT_ZIGZAG, true, i ? times : 1, NULL, r[i] = cp_result_make(c, 4)};
+        cp_job job = {c, &data, "ring", WEFT_LAYOUT_ZIGZAG, true, i ? times : 1, NULL, r[i] = cp_result_make(c, 4), {0}};
         assert_ok(cp_run(4, &job, 1));
     }
     assert_true(cp_same_bits(c, r[0], r[1]));

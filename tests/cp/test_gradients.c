@@ -25,7 +25,7 @@ static void differences(const cp_case *c, const cp_data *data, double *x, int64_
         double loss[2], keep = x[i];
         for (int s = 0; s < 2; s++) {
             x[i] = keep + (s ? h : -h);
-            cp_job job = {c, data, P == 1 ? "none" : "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(c, P)};
+            cp_job job = {c, data, P == 1 ? "none" : "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(c, P), {0}};
             assert_ok(cp_run(P, &job, 1));
             loss[s] = loss_of(c, data, job.out);
             cp_result_free(job.out);
@@ -46,7 +46,7 @@ static void field_report_G26_central_differences(void **state)
     double numeric[240];
     for (int P = 1; P <= 2; P++) {
         cp_job job = {&c, &data, P == 1 ? "none" : "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL,
-                      r[P - 1] = cp_result_make(&c, P)};
+                      r[P - 1] = cp_result_make(&c, P), {0}};
         assert_ok(cp_run(P, &job, 1));
         /* rounding of the loss (1e-15 * 30) over 2h leaves 1e-8 or so */
         differences(&c, &data, data.q, nq, P, numeric);
@@ -76,7 +76,7 @@ static double same_key(const cp_case *c, char what, int64_t b, int64_t t, int h,
 static cp_result *run(const cp_case *c, cp_data *data, const char *strategy, int P)
 {
     *data = cp_data_make(c);
-    cp_job job = {c, data, strategy, WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(c, P)};
+    cp_job job = {c, data, strategy, WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(c, P), {0}};
     assert_ok(cp_run(P, &job, 1));
     return job.out;
 }
@@ -192,7 +192,7 @@ static void planted_fault_no_gradient_exchange_is_caught(void **state)
     cp_result *good = run(&c, &data, "pcp", 3);
     broken = weft__cp_pcp;
     broken.backward = backward_without_exchange;
-    cp_job job = {&c, &data, "pcp", WEFT_LAYOUT_ZIGZAG, true, 1, break_plan, cp_result_make(&c, 3)};
+    cp_job job = {&c, &data, "pcp", WEFT_LAYOUT_ZIGZAG, true, 1, break_plan, cp_result_make(&c, 3), {0}};
     assert_ok(cp_run(3, &job, 1));
     int64_t nq = c.Tq * c.H, nk = c.T * c.Hkv;
     assert_at_most(weft_rel_l2(job.out->o, WEFT_F64, good->o, WEFT_F64, nq * c.Dv, 0), 0);

@@ -218,7 +218,7 @@ static void faults_act_once_per_step(void **state)
     static const char *const strategies[] = {"pcp", "ring"};
     for (int i = 0; i < 2; i++) {
         char spec[80];
-        fault_run f = {{&c, &data, strategies[i], WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(&c, 2)}, spec};
+        fault_run f = {{&c, &data, strategies[i], WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(&c, 2), {0}}, spec};
         /* two steps forward and two backward: the fourth pass exists, a fifth does not */
         snprintf(spec, sizeof spec, "fail:rank=1:site=cp.%s:hit=5", strategies[i]);
         assert_ok(weft_run_threads(2, run_with_fault, &f));

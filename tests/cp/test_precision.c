@@ -55,7 +55,7 @@ static void field_report_G27_error_does_not_grow_with_P(void **state)
                      .Dv = 64, .mask = {true, -1, -1, 0}, .seed = 27};
         cp_data data = cp_data_make(&c);
         cp_result *want = cp_result_make(&c, 1), *one = cp_result_make(&c, 1);
-        cp_job job = {&c, &data, "none", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, one};
+        cp_job job = {&c, &data, "none", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, one, {0}};
         cp_reference(&c, &data, want);
         assert_ok(cp_run(1, &job, 1));
         for (int P = 2; P <= 8; P *= 2) {

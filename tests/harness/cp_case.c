@@ -94,7 +94,13 @@ cp_result *cp_result_make(const cp_case *c, int ranks)
     r->backward_bytes = zeros(ranks, sizeof(int64_t));
     r->planned_forward = zeros(ranks, sizeof(int64_t));
     r->planned_backward = zeros(ranks, sizeof(int64_t));
+    r->forward_messages = zeros(ranks, sizeof(int64_t));
+    r->backward_messages = zeros(ranks, sizeof(int64_t));
+    r->planned_forward_messages = zeros(ranks, sizeof(int64_t));
+    r->planned_backward_messages = zeros(ranks, sizeof(int64_t));
     r->kv_buffer_bytes = zeros(ranks, sizeof(size_t));
+    r->pool_bytes = zeros(ranks, sizeof(size_t));
+    r->kept_bytes = zeros(ranks, sizeof(size_t));
     return r;
 }
 
@@ -102,7 +108,9 @@ void cp_result_free(cp_result *r)
 {
     free(r->o), free(r->lse), free(r->dq), free(r->dk), free(r->dv), free(r->dsinks), free(r->dsinks_part);
     free(r->forward_bytes), free(r->backward_bytes), free(r->planned_forward), free(r->planned_backward);
-    free(r->kv_buffer_bytes);
+    free(r->forward_messages), free(r->backward_messages);
+    free(r->planned_forward_messages), free(r->planned_backward_messages);
+    free(r->kv_buffer_bytes), free(r->pool_bytes), free(r->kept_bytes);
     free(r);
 }
 
@@ -138,7 +146,7 @@ static void put_rows(const rows *x, double *whole)
             whole[x->index[i] * x->width + j] = weft_load(x->data, x->type, i * x->ld + j);
 }
 
-typedef struct local { rows q, k, v, dout, o, m, l, lse, dq, dk, dv, sinks, dsinks; } local;
+typedef struct local { rows q, k, v, dout, o, m, l, lse, dq, dk, dv, sinks, dsinks, kept; } local;
 
 static weft_status make_local(local *x, const cp_job *job, weft_arena *arena, int64_t nq, const int64_t *qi, int64_t nk,
                               const int64_t *ki)
@@ -168,13 +176,22 @@ static weft_status make_local(local *x, const cp_job *job, weft_arena *arena, in
     return WEFT_OK;
 }
 
+/* 0xff: a NaN in every type. */
+static weft_status make_kept(rows *x, weft_arena *arena, size_t bytes)
+{
+    *x = (rows){.n = bytes > 0};
+    WEFT_TRY(weft_arena_alloc(arena, (int64_t)bytes, 1, "test kept", &x->data));
+    memset(x->data, 0xff, bytes);
+    return WEFT_OK;
+}
+
 static weft_cp_io io_of(const local *x, const cp_case *c)
 {
     return (weft_cp_io){.layer = 3, .q = x->q.data, .k = x->k.data, .v = x->v.data, .q_ld = x->q.ld, .k_ld = x->k.ld,
                         .v_ld = x->v.ld, .sinks = c->sinks ? x->sinks.data : NULL, .o = x->o.data, .o_ld = x->o.ld,
                         .m = x->m.data, .l = x->l.data, .lse = x->lse.data, .dout = x->dout.data, .dout_ld = x->dout.ld,
                         .dq = x->dq.data, .dk = x->dk.data, .dv = x->dv.data, .dq_ld = x->dq.ld, .dk_ld = x->dk.ld,
-                        .dv_ld = x->dv.ld, .dsinks = c->sinks ? x->dsinks.data : NULL};
+                        .dv_ld = x->dv.ld, .dsinks = c->sinks ? x->dsinks.data : NULL, .kept = x->kept.n ? x->kept.data : NULL};
 }
 
 static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *job, int P, int64_t T, int64_t pos0,
@@ -202,11 +219,23 @@ static weft_cp_problem problem_of(const cp_job *job, const void *alibi)
                              .layout = {job->layout, 0}, .need_backward = true, .slots = 2};
 }
 
-static int64_t sent(weft_comm *comm)
+static weft_counters counters(weft_comm *comm)
 {
     weft_counters n;
     weft_comm_counters(comm, &n);
-    return n.bytes_logical;
+    return n;
+}
+
+static void note_traffic(cp_result *out, int rank, weft_counters a, weft_counters b, weft_counters c, weft_cp_traffic planned)
+{
+    out->forward_bytes[rank] = b.bytes_logical - a.bytes_logical;
+    out->backward_bytes[rank] = c.bytes_logical - b.bytes_logical;
+    out->forward_messages[rank] = b.messages - a.messages;
+    out->backward_messages[rank] = c.messages - b.messages;
+    out->planned_forward[rank] = planned.forward_bytes;
+    out->planned_backward[rank] = planned.backward_bytes;
+    out->planned_forward_messages[rank] = planned.forward_messages;
+    out->planned_backward_messages[rank] = planned.backward_messages;
 }
 
 typedef struct shards { weft_shard q, kv, other_q, other_kv; } shards;
@@ -221,17 +250,16 @@ static weft_status run_plan(weft_ctx *ctx, weft_comm *comm, const cp_job *job, w
     for (int i = 0; i < (job->repeat > 0 ? job->repeat : 1); i++) {
         for (int h = 0; h < job->c->H; h++) weft_store(x->dsinks.data, x->dsinks.type, h, 0);
         WEFT_TRY(weft_cp_bind(plan, i % 2, &s->q, &s->kv));
-        int64_t a = sent(comm);
+        weft_counters a = counters(comm);
         WEFT_TRY(weft_cp_forward(plan, i % 2, &io));
-        int64_t b = sent(comm);
+        weft_counters b = counters(comm);
         WEFT_TRY(weft_cp_bind(plan, (i + 1) % 2, &s->other_q, &s->other_kv));
         WEFT_TRY(weft_cp_backward(plan, i % 2, &io));
-        job->out->forward_bytes[rank] = b - a;
-        job->out->backward_bytes[rank] = sent(comm) - b;
-        job->out->planned_forward[rank] = weft_cp_planned(plan, i % 2).forward_bytes;
-        job->out->planned_backward[rank] = weft_cp_planned(plan, i % 2).backward_bytes;
+        note_traffic(job->out, rank, a, b, counters(comm), weft_cp_planned(plan, i % 2));
     }
     job->out->kv_buffer_bytes[rank] = weft_cp_kv_buffer_bytes(plan);
+    job->out->pool_bytes[rank] = weft_cp_pool_bytes(plan);
+    job->out->kept_bytes[rank] = weft_cp_kept_bytes(plan);
     if (ctx->mem.allocations != before)
         return weft_fail(WEFT_ERR_INTERNAL, "bind, forward, backward made %lld allocations",
                          (long long)(ctx->mem.allocations - before));
@@ -266,7 +294,8 @@ static weft_status run_in_arena(weft_ctx *ctx, weft_comm *comm, const cp_job *jo
     WEFT_TRY(make_rows(&alibi, arena, weft_prec_real(c->prec), 1, c->H, 0, head_index));
     pick_rows(&alibi, job->data->alibi);
     weft_cp_problem problem = problem_of(job, alibi.data);
-    weft_cp_options options = {.strategy = job->strategy, .overlap = job->overlap};
+    weft_cp_options options = job->more;
+    options.strategy = job->strategy, options.overlap = job->overlap;
     WEFT_TRY(weft_cp_plan_create(&plan, arena, &kern, comm, &problem, &options));
     if (job->tamper) job->tamper(plan);
     int64_t *index_q, *index_k, *pos;
@@ -276,6 +305,7 @@ static weft_status run_in_arena(weft_ctx *ctx, weft_comm *comm, const cp_job *jo
     weft_shard_tokens(&s.q, rank, index_q, pos);
     weft_shard_tokens(&s.kv, rank, index_k, pos);
     WEFT_TRY(make_local(&x, job, arena, s.q.rows[rank], index_q, s.kv.rows[rank], index_k));
+    WEFT_TRY(make_kept(&x.kept, arena, weft_cp_kept_bytes(plan)));
     WEFT_TRY(run_plan(ctx, comm, job, plan, &s, &x));
     weft_cp_plan_destroy(plan);
     collect(job, &x, rank);
@@ -447,34 +477,62 @@ bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b)
 
 /* ---- the whole claim --------------------------------------------------------------------------------------- */
 
-enum { LAYOUTS = 2, WAYS = 4 };
-static const struct way { const char *strategy; bool overlap; int repeat; } ways[WAYS] = {
-    {"pcp", true, 1}, {"ring", true, 2}, {"pcp", false, 1}, {"ring", false, 1}};
+/* Strategies of one family give the same bits: their ranks hold the same heads of the same rows. */
+typedef enum { BY_ROWS, FAMILIES } family;
+typedef struct way { const char *strategy; bool overlap; int repeat; family family; weft_cp_options more; } way;
+static const way ways[] = {
+    {"pcp", true, 1, BY_ROWS, {0}}, {"ring", true, 2, BY_ROWS, {0}}, {"pcp", false, 1, BY_ROWS, {0}},
+    {"ring", false, 1, BY_ROWS, {0}}};
+enum { LAYOUTS = 2, WAYS = sizeof ways / sizeof *ways };
+
+static void check_traffic(const cp_case *c, const cp_job *job, int P)
+{
+    const cp_result *x = job->out;
+    for (int r = 0; r < P; r++)
+        if (x->forward_bytes[r] != x->planned_forward[r] || x->backward_bytes[r] != x->planned_backward[r] ||
+            x->forward_messages[r] != x->planned_forward_messages[r] ||
+            x->backward_messages[r] != x->planned_backward_messages[r])
+            fail_msg("%s: %s on P=%d, rank %d sent %lld and %lld bytes in %lld and %lld messages, planned were %lld and %lld in "
+                     "%lld and %lld", c->name, job->strategy, P, r, (long long)x->forward_bytes[r],
+                     (long long)x->backward_bytes[r], (long long)x->forward_messages[r], (long long)x->backward_messages[r],
+                     (long long)x->planned_forward[r], (long long)x->planned_backward[r],
+                     (long long)x->planned_forward_messages[r], (long long)x->planned_backward_messages[r]);
+}
+
+static void check_layout(const cp_case *c, const cp_data *data, const cp_result *one, int P, weft_layout_kind layout,
+                         double across, double lse_weight)
+{
+    cp_job jobs[WAYS];
+    const cp_result *like[FAMILIES] = {NULL};
+    int n = 0;
+    for (int i = 0; i < WAYS; i++)
+        jobs[n++] = (cp_job){c, data, ways[i].strategy, layout, ways[i].overlap, ways[i].repeat, NULL, cp_result_make(c, P),
+                             ways[i].more};
+    assert_ok(cp_run(P, jobs, n));
+    for (int i = 0; i < n; i++) {
+        double e = cp_distance(c, data, jobs[i].out, one, lse_weight);
+        const cp_result **first = &like[ways[i].family];
+        if (!(e <= across))
+            fail_msg("%s: %s on P=%d, layout %d: %.3e from P=1, limit %.3e", c->name, jobs[i].strategy, P, (int)layout, e, across);
+        if (!*first) *first = jobs[i].out;
+        if (!cp_same_bits(c, jobs[i].out, *first))
+            fail_msg("%s: %s (overlap %d) differs in bits from the first of its family on P=%d, layout %d", c->name,
+                     jobs[i].strategy, jobs[i].overlap, P, (int)layout);
+        check_traffic(c, &jobs[i], P);
+    }
+    for (int i = 0; i < n; i++) cp_result_free(jobs[i].out);
+}
 
 static void check_ranks(const cp_case *c, const cp_data *data, const cp_result *one, int P, double across, double lse_weight)
 {
-    cp_job jobs[LAYOUTS * WAYS];
-    for (int i = 0; i < LAYOUTS * WAYS; i++)
-        jobs[i] = (cp_job){c, data, ways[i % WAYS].strategy, (weft_layout_kind)(i / WAYS), ways[i % WAYS].overlap,
-                           ways[i % WAYS].repeat, NULL, cp_result_make(c, P)};
-    assert_ok(cp_run(P, jobs, LAYOUTS * WAYS));
-    for (int i = 0; i < LAYOUTS * WAYS; i++) {
-        double e = cp_distance(c, data, jobs[i].out, one, lse_weight);
-        if (!(e <= across))
-            fail_msg("%s: %s on P=%d, layout %d: %.3e from P=1, limit %.3e", c->name, jobs[i].strategy, P, i / WAYS, e,
-                     across);
-        if (!cp_same_bits(c, jobs[i].out, jobs[i / WAYS * WAYS].out))
-            fail_msg("%s: %s (overlap %d) and pcp differ in bits on P=%d, layout %d", c->name, jobs[i].strategy,
-                     jobs[i].overlap, P, i / WAYS);
-    }
-    for (int i = 0; i < LAYOUTS * WAYS; i++) cp_result_free(jobs[i].out);
+    for (int l = 0; l < LAYOUTS; l++) check_layout(c, data, one, P, (weft_layout_kind)l, across, lse_weight);
 }
 
 void cp_check_all(const cp_case *c, const int *ranks, int n, double exact, double across, double lse_weight)
 {
     cp_data data = cp_data_make(c);
     cp_result *want = cp_result_make(c, 1), *one = cp_result_make(c, 1);
-    cp_job job = {c, &data, "none", WEFT_LAYOUT_CONTIGUOUS, true, 1, NULL, one};
+    cp_job job = {c, &data, "none", WEFT_LAYOUT_CONTIGUOUS, true, 1, NULL, one, {0}};
     cp_reference(c, &data, want);
     assert_ok(cp_run(1, &job, 1));
     double e = cp_distance(c, &data, one, want, lse_weight);

@@ -34,7 +34,8 @@ typedef struct cp_result {
     int ranks;
     double *dsinks_part;            /* [ranks, H] */
     int64_t *forward_bytes, *backward_bytes, *planned_forward, *planned_backward; /* [ranks] */
-    size_t *kv_buffer_bytes;        /* [ranks] */
+    int64_t *forward_messages, *backward_messages, *planned_forward_messages, *planned_backward_messages; /* [ranks] */
+    size_t *kv_buffer_bytes, *pool_bytes, *kept_bytes; /* [ranks] */
 } cp_result;
 
 typedef struct cp_job {
@@ -46,6 +47,7 @@ typedef struct cp_job {
     int repeat;                             /* times that forward and backward run; 0 means once */
     void (*tamper)(weft_cp_plan *plan);     /* breaks the plan on purpose, or NULL */
     cp_result *out;
+    weft_cp_options more;                   /* what else is asked for, besides strategy and overlap */
 } cp_job;
 
 /* One document per row and documents that differ per row, with empty ones and ones of one token. */
@@ -71,9 +73,10 @@ void cp_reference(const cp_case *c, const cp_data *data, cp_result *out);
 double cp_distance(const cp_case *c, const cp_data *data, const cp_result *x, const cp_result *ref, double lse_weight);
 bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b);
 
-/* The whole claim for one case: the P = 1 run is within `exact` of the specification; pcp and ring, contiguous
- * and zigzag, on each of the P in ranks[] are within `across` of P = 1; and for each layout pcp and ring, overlap
- * on and off, and a second run give the same bits. Fails the test with the case's name. */
+/* The whole claim for one case: the P = 1 run is within `exact` of the specification; every strategy, contiguous
+ * and zigzag, on each of the P in ranks[] is within `across` of P = 1; and for each layout the strategies of one family
+ * (those that cut heads and rows alike), overlap on and off, and a second run give the same bits; bytes and messages are
+ * those of the plan. Fails the test with the case's name. */
 void cp_check_all(const cp_case *c, const int *ranks, int n, double exact, double across, double lse_weight);
 
 #endif
