@@ -147,7 +147,7 @@ static weft_status alloc_all(weft_attention *a)
 {
     const weft_cp_problem *p = &a->problem;
     int P = weft_comm_size(a->comm);
-    WEFT_TRY(weft_shard_alloc(&a->shard, a->arena, P, weft_shard_capacity(p->B, p->max_docs, P)));
+    WEFT_TRY(weft_shard_alloc(&a->shard, a->arena, P, weft_shard_capacity(p->layout, p->B, p->T, p->max_docs, P)));
     WEFT_TRY(WEFT_NEW(a->arena, 2 * p->B, "documents", &a->whole));
     WEFT_TRY(WEFT_NEW(a->arena, p->B + 1, "documents", &a->first));
     for (int64_t b = 0; b < p->B; b++) {

@@ -69,7 +69,7 @@ static void fill(weft_cp_plan *plan)
     plan->dkv_row_bytes = (size_t)width * weft_dtype_size(weft_prec_real(p->prec));
     plan->q_rows_max = plan->group * weft_shard_max_rows(p->layout, p->B, p->Tq, all);
     plan->kv_rows_max = plan->group * weft_shard_max_rows(p->layout, p->B, p->T, all);
-    plan->waves = 2;
+    plan->waves = (int)weft_layout_pieces(p->layout);
     plan->pair_capacity = weft__cp_pair_capacity(plan);
     plan->run.threads = plan->ctx->threads;
     plan->run.charge = plan->kern->charge;
@@ -150,7 +150,8 @@ static weft_status check_shards(const weft_cp_plan *plan, const weft_shard *q, c
                          (long long)kv->B);
     /* Of all ranks, not of this one alone: a rank that refuses by itself would leave the others waiting. For the
      * same reason segments are counted here and not pairs later: what passes here fits (cp_pairs.c). */
-    int64_t most = weft_shard_capacity(plan->problem.B, plan->problem.max_docs, plan->P * plan->group);
+    int64_t most = weft_shard_capacity(plan->problem.layout, plan->problem.B, plan->problem.T, plan->problem.max_docs,
+                                       plan->P * plan->group);
     if (q->first[plan->P] > most || kv->first[plan->P] > most)
         return weft_fail(
             WEFT_ERR_REFUSED,

@@ -6,16 +6,15 @@
  * square, in which neither x nor y comes twice. Groups share no rows, so wave w of a block is the union of
  * wave w of all its groups.
  *
- * How many pairs can there be? A rank holds at most two runs of a row, so at most one document of the row
- * (the one over the gap) lies in two of its segments and all others in one. With c_d segments of document
- * d on all ranks together, c_d <= 2P, and the sum of all c_d is the number of key segments: at most
- * documents + 2 P B (weft_shard_capacity, which bind checks). The pairs of all blocks of a rank are at most
- * sum c_d plus, for each row, one c_d more: below  documents + 4 P B. */
+ * How many pairs can there be? On this rank a document lies in at most a = weft_layout_pieces segments, and with c_d
+ * segments of document d on all ranks together it makes at most a c_d pairs over all blocks. The sum of all c_d is the
+ * number of key segments, at most weft_shard_capacity (which bind checks). */
 #include "cp/cp_impl.h"
 
 int64_t weft__cp_pair_capacity(const weft_cp_plan *plan)
 {
-    return plan->problem.max_docs + 4 * (int64_t)plan->P * plan->problem.B;
+    const weft_cp_problem *p = &plan->problem;
+    return weft_layout_pieces(p->layout) * weft_shard_capacity(p->layout, p->B, p->T, p->max_docs, plan->P * plan->group);
 }
 
 static bool visible(const weft_mask *mask, const weft_segment *q, const weft_segment *k)

@@ -2,18 +2,12 @@
  * Causal work is uneven: max/mean = 2 - 1/P (the last rank sees everything). */
 #include "shard/shard_impl.h"
 
-static int64_t runs(int64_t T, int P, int rank)
+static weft__run run(weft_layout l, int64_t T, int P, int rank, int64_t i)
 {
-    (void)T, (void)P, (void)rank;
-    return 1;
-}
-
-static weft__run run(int64_t T, int P, int rank, int64_t i)
-{
-    (void)i;
+    (void)l, (void)i;
     int64_t n = 2 * (int64_t)P;
     int64_t begin = weft__chunk_begin(T, n, 2 * (int64_t)rank);
-    return (weft__run){begin, weft__chunk_begin(T, n, 2 * (int64_t)rank + 2) - begin, 1};
+    return (weft__run){begin, weft__chunk_begin(T, n, 2 * (int64_t)rank + 2) - begin, 1, 1};
 }
 
-const weft__layout_ops weft__layout_contiguous = {"contiguous", runs, run};
+const weft__layout_ops weft__layout_contiguous = {"contiguous", false, 1, 1, run, weft__chunk_capacity};

@@ -1,7 +1,4 @@
-/* shard.c — from a layout and documents to every rank's segments.
- *
- * A rank's runs (shard_impl.h) are cut at document bounds, and a piece that continues the one before it is
- * merged with it: zigzag's last rank, and any layout on one rank, get whole documents and not halves. */
+/* shard.c — from a layout and documents to every rank's segments. */
 #include "shard/shard_impl.h"
 
 weft_status weft_docs_check(const weft_docs *docs)
@@ -33,7 +30,16 @@ weft_status weft_docs_check(const weft_docs *docs)
 
 /* A row of T tokens is cut by at most 2P-1 chunk bounds, and each cut adds at most one segment to the
  * row's documents; over B rows that stays below docs + 2PB. */
-int64_t weft_shard_capacity(int64_t B, int64_t docs, int P) { return docs + 2 * (int64_t)P * B; }
+int64_t weft__chunk_capacity(weft_layout l, int64_t B, int64_t T, int64_t docs, int P)
+{
+    (void)l, (void)T;
+    return docs + 2 * (int64_t)P * B;
+}
+
+int64_t weft_shard_capacity(weft_layout layout, int64_t B, int64_t T, int64_t docs, int P)
+{
+    return weft__layout_get(layout)->capacity(layout, B, T, docs, P);
+}
 
 weft_status weft_shard_alloc(weft_shard *s, weft_arena *arena, int P, int64_t capacity)
 {
@@ -45,10 +51,12 @@ weft_status weft_shard_alloc(weft_shard *s, weft_arena *arena, int P, int64_t ca
     return WEFT_NEW0(arena, P, "shard segments", &s->rows);
 }
 
-/* The first document of the row that ends behind `token`: cu[d] <= token < cu[d+1]. */
-static int64_t find_document(const int64_t *cu, int64_t n, int64_t token)
+/* The first document from d on that ends behind `token`: cu[i] <= token < cu[i+1]. Doubling steps: often it is near. */
+static int64_t find_document(const int64_t *cu, int64_t n, int64_t d, int64_t token)
 {
-    int64_t lo = 0, hi = n;
+    int64_t lo = d, hi = d, step = 1;
+    while (hi < n && cu[hi + 1] <= token) lo = hi + 1, hi += step, step *= 2;
+    hi = weft_min_i64(hi, n);
     while (lo < hi) {
         int64_t mid = lo + (hi - lo) / 2;
         if (cu[mid + 1] > token) hi = mid;
@@ -57,41 +65,15 @@ static int64_t find_document(const int64_t *cu, int64_t n, int64_t token)
     return lo;
 }
 
-typedef struct writer { /* appends segments; remembers where the current rank's begin, so as not to merge across ranks */
-    weft_shard *s;
-    int64_t n, rank_begin;
-} writer;
-
-static bool continues(const weft_segment *a, const weft_segment *b)
-{
-    return a->row == b->row && a->doc == b->doc && a->stride == 1 && b->stride == 1 && a->token + a->len == b->token;
-}
-
-static weft_status append(writer *w, weft_segment seg)
-{
-    if (w->n > w->rank_begin && continues(&w->s->seg[w->n - 1], &seg)) {
-        w->s->seg[w->n - 1].len += seg.len;
-        return WEFT_OK;
-    }
-    if (w->n == w->s->capacity)
-        return weft_fail(WEFT_ERR_REFUSED, "shard: more than %lld segments; plan for more documents per micro-batch",
-                         (long long)w->s->capacity);
-    w->s->seg[w->n++] = seg;
-    return WEFT_OK;
-}
-
 /* Cuts one run of row b at document bounds. */
-static weft_status append_run(writer *w, const weft_docs *docs, int64_t b, weft__run run)
+static weft_status append_run(weft__writer *w, const weft_docs *docs, int64_t b, weft__run run)
 {
     const int64_t *cu = docs->cu + docs->first[b];
-    int64_t n_docs = docs->first[b + 1] - docs->first[b] - 1;
-    int64_t i = 0;
-    for (int64_t d = find_document(cu, n_docs, run.token); i < run.len; d++) {
-        int64_t token = run.token + i * run.stride;
-        if (cu[d + 1] <= token) continue;
-        int64_t len = weft_min_i64(weft_ceil_div(cu[d + 1] - token, run.stride), run.len - i);
-        WEFT_TRY(append(w, (weft_segment){b, d, token - cu[d] + w->s->pos0, len, 1, run.stride, token}));
-        i += len;
+    int64_t n_docs = docs->first[b + 1] - docs->first[b] - 1, d = 0;
+    for (int64_t i = 0; i < run.len; i = weft__count_below(run.token, run.len, run.run, run.stride, cu[d + 1])) {
+        d = find_document(cu, n_docs, d, run.token + i / run.run * run.stride + i % run.run);
+        weft_segment like = {.row = b, .doc = d, .start = w->s->pos0, .token = cu[d]};
+        WEFT_TRY(weft__append_cut(w, &like, &run, cu[d], cu[d + 1]));
     }
     return WEFT_OK;
 }
@@ -107,13 +89,13 @@ weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *
                     "shard: queries that start at position %lld need one document per row; row %lld has %lld",
                     (long long)pos0, (long long)b, (long long)(docs->first[b + 1] - docs->first[b] - 1));
     const weft__layout_ops *ops = weft__layout_get(layout);
-    s->B = docs->B, s->T = docs->T, s->pos0 = pos0;
-    writer w = {s, 0, 0};
+    s->layout = layout, s->B = docs->B, s->T = docs->T, s->pos0 = pos0;
+    weft__writer w = {s, 0, 0};
     for (int r = 0; r < s->P; r++) {
         s->first[r] = w.rank_begin = w.n;
-        int64_t runs = ops->runs(docs->T, s->P, r);
         for (int64_t b = 0; b < docs->B; b++)
-            for (int64_t i = 0; i < runs; i++) WEFT_TRY(append_run(&w, docs, b, ops->run(docs->T, s->P, r, i)));
+            for (int64_t i = 0; i < ops->runs; i++)
+                WEFT_TRY(append_run(&w, docs, b, ops->run(layout, docs->T, s->P, r, i)));
         s->rows[r] = weft_shard_rows(layout, docs->B, docs->T, s->P, r);
     }
     s->first[s->P] = w.n;
@@ -123,8 +105,8 @@ weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *
 int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int rank)
 {
     const weft__layout_ops *ops = weft__layout_get(layout);
-    int64_t tokens = 0, runs = ops->runs(T, P, rank);
-    for (int64_t i = 0; i < runs; i++) tokens += ops->run(T, P, rank, i).len;
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < ops->runs; i++) tokens += ops->run(layout, T, P, rank, i).len;
     return B * tokens;
 }
 

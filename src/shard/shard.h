@@ -22,10 +22,10 @@ typedef struct weft_segment { /* `len` tokens of one document of one row, in run
 /* How far the i-th token of a segment lies behind its first. */
 static inline int64_t weft_segment_step(const weft_segment *s, int64_t i) { return i / s->run * s->stride + i % s->run; }
 
-typedef enum { WEFT_LAYOUT_CONTIGUOUS, WEFT_LAYOUT_ZIGZAG, WEFT_LAYOUT_COUNT } weft_layout_kind;
+typedef enum { WEFT_LAYOUT_CONTIGUOUS, WEFT_LAYOUT_ZIGZAG, WEFT_LAYOUT_STRIPED, WEFT_LAYOUT_COUNT } weft_layout_kind;
 typedef struct weft_layout {
     weft_layout_kind kind;
-    int64_t block; /* k of striped:k, at least 1; 0 for the others */
+    int64_t block; /* k of striped:k (0 is 1); 0 for the others */
 } weft_layout;
 /* "zigzag", "striped:128" into buf, which it returns. */
 const char *weft_layout_text(weft_layout l, char *buf, size_t n);
@@ -44,6 +44,7 @@ weft_status weft_docs_check(const weft_docs *docs);
 /* All ranks' segments of one micro-batch. */
 typedef struct weft_shard {
     int P;
+    weft_layout layout;
     int64_t B, T;
     int64_t pos0;            /* position of token 0 of a row: T_keys - T for queries that are the last part */
     int64_t capacity;        /* segments that fit */
@@ -52,9 +53,9 @@ typedef struct weft_shard {
     int64_t *rows;           /* [P] tokens of rank r */
 } weft_shard;
 
-/* Segments that P ranks can need for B rows with at most `docs` documents in all (with empty ones). */
-int64_t weft_shard_capacity(int64_t B, int64_t docs, int P);
-/* The most segments of one document of a row that one of the ranks can hold. */
+/* Segments that P ranks can need for B rows of T tokens with at most `docs` documents in all (with empty ones). */
+int64_t weft_shard_capacity(weft_layout layout, int64_t B, int64_t T, int64_t docs, int P);
+/* The most segments of one document of a row that one of the ranks can hold, or a group of neighbouring ranks. */
 int64_t weft_layout_pieces(weft_layout layout);
 weft_status weft_shard_alloc(weft_shard *s, weft_arena *arena, int P, int64_t capacity);
 /* Fills s. pos0 != 0 needs one document per row. Refuses more segments than fit. LOCAL, same on every rank. */
@@ -64,13 +65,17 @@ int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int ran
 /* The largest over ranks. */
 int64_t weft_shard_max_rows(weft_layout layout, int64_t B, int64_t T, int P);
 
-/* The shard of R = P / U groups of U neighbouring ranks each, in `out` (allocated for R): group r holds what
- * ranks U r .. U r + U - 1 of `in` hold together, sorted by row and token, pieces that continue each other merged. So
- * rows of a group's memory are in token order whatever the layout. U divides P. LOCAL, no allocation */
+/* The shard of R = P / U groups of U neighbouring ranks each, in `out`: group r holds what ranks U r .. U r + U - 1 of
+ * `in` hold together, sorted by row and token, pieces that continue each other merged. So rows of a group's memory
+ * are in token order whatever the layout; a group of a chunk layout is what the same layout gives on R ranks, of
+ * striped:k what striped:kU gives. `out` is allocated for R ranks with room for as many segments as `in` has (the
+ * capacity for P ranks). U divides P. LOCAL, no allocation */
 weft_status weft_shard_group(weft_shard *out, const weft_shard *in, int U);
 
 /* Rows of `owner` (keys) that the queries of `rank` can see, as ranges of its memory rows: ascending, disjoint,
- * not touching. Returns how many there are, or -1 when there are more than `capacity`. LOCAL, no allocation */
+ * not touching. Exact: a row is in them iff some query sees it. Returns how many there are, or -1 when there are more
+ * than `capacity`. There are never more than the rank's queries have runs (of consecutive positions) plus the owner's
+ * keys have segments. LOCAL, no allocation, the same on every rank */
 typedef struct weft_range { int64_t begin, len; } weft_range;
 int64_t weft_shard_need(const weft_mask *mask, const weft_shard *q, int rank, const weft_shard *k, int owner,
                         weft_range *out, int64_t capacity);
@@ -78,7 +83,7 @@ int64_t weft_shard_need(const weft_mask *mask, const weft_shard *q, int rank, co
 /* The token index in [0, B*T) and the position in its document, of every local row of `rank`. */
 void weft_shard_tokens(const weft_shard *s, int rank, int64_t *index, int64_t *pos);
 
-/* Visible (query, key) pairs of two segments; 0 for different rows or documents. Exact, O(1) or O(len). */
+/* Visible (query, key) pairs of two segments (weft_attn_area); 0 for different rows or documents. Exact. */
 int64_t weft_visible_area(const weft_mask *mask, const weft_segment *q, const weft_segment *k);
 /* Visible pairs of the queries of `rank`, over the keys of `owner` (or of all ranks: owner -1). */
 int64_t weft_shard_area(const weft_mask *mask, const weft_shard *q, int rank, const weft_shard *k, int owner);

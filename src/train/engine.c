@@ -8,7 +8,7 @@ static weft_status alloc_rows(weft_engine *e, const weft_engine_options *o)
 {
     int P = e->mesh.size.cp;
     e->rows = weft_shard_max_rows(e->run->layout, o->B, o->T, P);
-    WEFT_TRY(weft_shard_alloc(&e->shard, e->arena, P, weft_shard_capacity(o->B, o->max_docs, P)));
+    WEFT_TRY(weft_shard_alloc(&e->shard, e->arena, P, weft_shard_capacity(e->run->layout, o->B, o->T, o->max_docs, P)));
     WEFT_TRY(WEFT_NEW(e->arena, e->rows, "token index", &e->index));
     WEFT_TRY(WEFT_NEW(e->arena, e->rows, "positions", &e->pos));
     WEFT_TRY(WEFT_NEW(e->arena, e->rows, "tokens", &e->token));

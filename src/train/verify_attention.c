@@ -57,7 +57,7 @@ static weft_status prepare(weft_attention_case *c)
 {
     weft_cp_problem *p = &c->problem;
     int P = weft_comm_size(c->comm), me = weft_comm_rank(c->comm);
-    int64_t capacity = weft_shard_capacity(p->B, p->max_docs, P);
+    int64_t capacity = weft_shard_capacity(c->run->layout, p->B, p->T, p->max_docs, P);
     WEFT_TRY(weft_shard_alloc(&c->shard_kv, c->arena, P, capacity));
     WEFT_TRY(weft_shard_make(&c->shard_kv, c->run->layout, &c->docs, 0));
     WEFT_TRY(weft_shard_alloc(&c->shard_q, c->arena, P, capacity));

@@ -7,25 +7,25 @@
 
 enum { MAX_P = 6, MAX_ROWS = 128 };
 
-enum { WAVES = 2 }; /* enough for at most two segments of a document on a rank */
-
 typedef struct fixture { weft_mem mem; weft_arena *arena; } fixture;
 
 /* A plan of which only what bind reads is filled. */
-static void make_plan(fixture *f, weft_cp_plan *plan, weft__cp_slot *slot, int P, int rank, int64_t B, int64_t docs,
+static void make_plan(fixture *f, weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *s, int rank, int64_t docs,
                       weft_mask mask)
 {
-    *plan = (weft_cp_plan){.P = P, .rank = rank, .group = 1, .waves = WAVES, .problem = {.B = B, .max_docs = docs}, .desc = {.mask = mask}};
+    *plan = (weft_cp_plan){.P = s->P, .rank = rank, .group = 1, .waves = (int)weft_layout_pieces(s->layout),
+                           .problem = {.B = s->B, .T = s->T, .max_docs = docs, .layout = s->layout}, .desc = {.mask = mask}};
     plan->pair_capacity = weft__cp_pair_capacity(plan);
     *slot = (weft__cp_slot){0};
     assert_ok(WEFT_NEW0(f->arena, plan->pair_capacity, "pairs", &slot->pairs));
-    assert_ok(WEFT_NEW0(f->arena, (int64_t)P * WAVES + 1, "first", &slot->first));
+    assert_ok(WEFT_NEW0(f->arena, (int64_t)s->P * plan->waves + 1, "first", &slot->first));
 }
 
-static void make_shard(fixture *f, weft_shard *s, weft_layout_kind kind, const weft_docs *docs, int P)
+static void make_shard(fixture *f, weft_shard *s, weft_layout layout, const weft_docs *docs, int P)
 {
-    assert_ok(weft_shard_alloc(s, f->arena, P, weft_shard_capacity(docs->B, docs->first[docs->B] - docs->B, P)));
-    assert_ok(weft_shard_make(s, (weft_layout){kind, 0}, docs, 0));
+    int64_t total = docs->first[docs->B] - docs->B;
+    assert_ok(weft_shard_alloc(s, f->arena, P, weft_shard_capacity(layout, docs->B, docs->T, total, P)));
+    assert_ok(weft_shard_make(s, layout, docs, 0));
 }
 
 static void check_wave_is_disjoint(const weft_attn_pair *pairs, int64_t n)
@@ -60,23 +60,27 @@ static void check_block(const weft_cp_plan *plan, const weft__cp_slot *slot, con
     read_rows(&q, s, plan->rank);
     read_rows(&k, s, weft__cp_owner(plan, step));
     memset(seen, 0, sizeof seen);
-    for (int w = 0; w < WAVES; w++) {
-        const int64_t *first = slot->first + step * WAVES + w;
+    for (int w = 0; w < plan->waves; w++) {
+        const int64_t *first = slot->first + step * plan->waves + w;
         check_wave_is_disjoint(slot->pairs + first[0], first[1] - first[0]);
         for (const weft_attn_pair *p = slot->pairs + first[0]; p < slot->pairs + first[1]; p++)
             for (int64_t a = 0; a < p->nq; a++)
                 for (int64_t b = 0; b < p->nk; b++) {
-                    assert_int_equal(q.pos[p->q_row + a], p->q_pos + a * p->q_step);
-                    assert_int_equal(k.pos[p->k_row + b], p->k_pos + b * p->k_step);
+                    assert_int_equal(q.pos[p->q_row + a], p->q_pos + a / p->q_run * p->q_step + a % p->q_run);
+                    assert_int_equal(k.pos[p->k_row + b], p->k_pos + b / p->k_run * p->k_step + b % p->k_run);
+                    assert_int_equal(k.index[p->k_row + b] % s->T, k.pos[p->k_row + b] + p->base);
                     assert_int_equal(q.index[p->q_row + a] / s->T, p->sample);
                     seen[p->q_row + a][p->k_row + b] +=
-                        weft_visible(&plan->desc.mask, p->q_pos + a * p->q_step, p->k_pos + b * p->k_step);
+                        weft_visible(&plan->desc.mask, q.pos[p->q_row + a], k.pos[p->k_row + b]);
                 }
     }
     for (int64_t a = 0; a < q.n; a++)
         for (int64_t b = 0; b < k.n; b++)
             assert_int_equal(seen[a][b], q.doc[a] == k.doc[b] && weft_visible(&plan->desc.mask, q.pos[a], k.pos[b]));
 }
+
+static const weft_layout layouts[] = {{WEFT_LAYOUT_CONTIGUOUS, 0}, {WEFT_LAYOUT_ZIGZAG, 0}, {WEFT_LAYOUT_STRIPED, 1},
+                                      {WEFT_LAYOUT_STRIPED, 3}};
 
 static void every_visible_pair_once(void **state)
 {
@@ -88,18 +92,18 @@ static void every_visible_pair_once(void **state)
     for (int64_t T = 1; T <= 33; T += T < 9 ? 1 : 8)
         for (int pattern = 0; pattern < 4; pattern++)
             for (int P = 1; P <= MAX_P; P++)
-                for (int l = 0; l < 2; l++) {
+                for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
                     int64_t B = 1 + T % 2;
                     cp_docs d = cp_docs_make(B, T, pattern);
                     weft_docs docs = {B, T, d.cu, d.first};
                     weft_mark mark = weft_arena_mark(f.arena);
                     weft_shard s;
-                    make_shard(&f, &s, (weft_layout_kind)l, &docs, P);
+                    make_shard(&f, &s, layouts[l], &docs, P);
                     for (size_t m = 0; m < sizeof masks / sizeof *masks; m++)
                         for (int r = 0; r < P; r++) {
                             weft_cp_plan plan;
                             weft__cp_slot slot;
-                            make_plan(&f, &plan, &slot, P, r, B, d.total, masks[m]);
+                            make_plan(&f, &plan, &slot, &s, r, d.total, masks[m]);
                             assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
                             for (int i = 0; i < P; i++) check_block(&plan, &slot, &s, i);
                         }
@@ -119,17 +123,17 @@ static void blocks_that_nobody_sees_are_empty(void **state)
     int64_t cu[2] = {0, T}, first[2] = {0, 2};
     weft_docs docs = {1, T, cu, first};
     weft_shard s;
-    make_shard(&f, &s, WEFT_LAYOUT_CONTIGUOUS, &docs, P);
+    make_shard(&f, &s, layouts[0], &docs, P);
     for (int window = 0; window < 2; window++)
         for (int r = 0; r < P; r++) {
             weft_cp_plan plan;
             weft__cp_slot slot;
-            make_plan(&f, &plan, &slot, P, r, 1, 1, (weft_mask){true, window ? 9 : -1, -1, 0});
+            make_plan(&f, &plan, &slot, &s, r, 1, (weft_mask){true, window ? 9 : -1, -1, 0});
             assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
             for (int i = 0; i < P; i++) {
-                const int64_t *at = slot.first + i * WAVES;
+                const int64_t *at = slot.first + i * plan.waves;
                 bool seen = i <= r && (!window || i <= 1);
-                assert_int_equal(at[WAVES] - at[0], seen);
+                assert_int_equal(at[plan.waves] - at[0], seen);
             }
         }
     weft_arena_destroy(f.arena);
@@ -152,13 +156,13 @@ static void many_documents(void **state)
     for (int P = 1; P <= 16; P *= 4) {
         weft_shard s;
         int64_t pairs = 0;
-        make_shard(&f, &s, WEFT_LAYOUT_ZIGZAG, &docs, P);
+        make_shard(&f, &s, layouts[1], &docs, P);
         for (int r = 0; r < P; r++) {
             weft_cp_plan plan;
             weft__cp_slot slot;
-            make_plan(&f, &plan, &slot, P, r, 1, DOCS, (weft_mask){true, -1, -1, 0});
+            make_plan(&f, &plan, &slot, &s, r, DOCS, (weft_mask){true, -1, -1, 0});
             assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
-            pairs += slot.first[P * WAVES];
+            pairs += slot.first[P * plan.waves];
         }
         assert_true(pairs >= filled && pairs <= filled + 8 * P); /* a document more per cut, seen from both sides */
     }
@@ -176,8 +180,8 @@ static void more_documents_than_planned_are_refused(void **state)
     weft_shard s;
     weft_cp_plan plan;
     weft__cp_slot slot;
-    make_shard(&f, &s, WEFT_LAYOUT_CONTIGUOUS, &docs, 1);
-    make_plan(&f, &plan, &slot, 1, 0, 1, 2, (weft_mask){true, -1, -1, 0});
+    make_shard(&f, &s, layouts[0], &docs, 1);
+    make_plan(&f, &plan, &slot, &s, 0, 2, (weft_mask){true, -1, -1, 0});
     assert_refused(weft__cp_bind_pairs(&plan, &slot, &s, &s), "made for 2 documents");
     weft_arena_destroy(f.arena);
 }

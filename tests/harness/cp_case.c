@@ -201,7 +201,7 @@ static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *jo
     weft_layout layout = {job->layout, 0};
     cp_docs whole = cp_docs_make(c->B, T, 0);
     weft_docs docs = {c->B, T, use_docs ? c->cu : whole.cu, use_docs ? c->first : whole.first};
-    weft_status st = weft_shard_alloc(s, arena, P, weft_shard_capacity(c->B, docs.first[c->B] - c->B, P));
+    weft_status st = weft_shard_alloc(s, arena, P, weft_shard_capacity(layout, c->B, T, docs.first[c->B] - c->B, P));
     if (st == WEFT_OK) st = weft_shard_make(s, layout, &docs, pos0);
     cp_docs_free(&whole);
     return st;

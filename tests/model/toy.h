@@ -91,7 +91,7 @@ static inline weft_status toy_docs(toy_rank *r, const toy *t)
 static inline weft_status toy_cut(toy_rank *r, const toy *t, int rank)
 {
     int64_t docs = r->docs.first[t->B];
-    WEFT_TRY(weft_shard_alloc(&r->shard, r->arena, t->P, weft_shard_capacity(t->B, docs, t->P)));
+    WEFT_TRY(weft_shard_alloc(&r->shard, r->arena, t->P, weft_shard_capacity(t->layout, t->B, t->T, docs, t->P)));
     WEFT_TRY(weft_shard_make(&r->shard, t->layout, &r->docs, 0));
     r->rows = r->shard.rows[rank];
     WEFT_TRY(WEFT_NEW(r->arena, r->rows, "test", &r->index));

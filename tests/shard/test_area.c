@@ -1,7 +1,6 @@
 /* Visible areas equal a count over the mask, and the balance of the layouts is the one of the theory. */
 /* labels: small */
-#include "harness/test.h"
-#include "shard/shard.h"
+#include "shard_case.h"
 
 static int64_t brute_force(const weft_mask *m, const weft_segment *q, const weft_segment *k)
 {
@@ -9,7 +8,7 @@ static int64_t brute_force(const weft_mask *m, const weft_segment *q, const weft
     if (q->row != k->row || q->doc != k->doc) return 0;
     for (int64_t i = 0; i < q->len; i++)
         for (int64_t j = 0; j < k->len; j++)
-            n += weft_visible(m, q->start + i * q->stride, k->start + j * k->stride);
+            n += weft_visible(m, q->start + weft_segment_step(q, i), k->start + weft_segment_step(k, j));
     return n;
 }
 
@@ -24,9 +23,12 @@ static void segments_match_a_count_over_the_mask(void **state)
     int64_t at = 0, nonzero = 0;
     for (int i = 0; i < 40000; i++) {
         weft_mask m = {pick(1, &at, 2), pick(1, &at, 12) - 1, pick(1, &at, 12) - 1, pick(1, &at, 3) ? 0 : pick(1, &at, 20)};
-        weft_segment q = {0, 0, pick(1, &at, 20), pick(1, &at, 9), 1, 1 + pick(1, &at, 2) * pick(1, &at, 4), 0};
-        weft_segment k = {0, 0, pick(1, &at, 20), pick(1, &at, 9), 1, 1 + pick(1, &at, 2) * pick(1, &at, 4), 0};
-        if (i % 4 == 0) q.stride = k.stride = 1; /* the closed form */
+        int64_t stride = i % 4 == 0 ? 1 : 1 + pick(1, &at, 9), run = stride == 1 ? 1 : 1 + pick(1, &at, stride - 1);
+        weft_segment q = {0, 0, pick(1, &at, 20), pick(1, &at, 30), run, stride, 0};
+        weft_segment k = {0, 0, pick(1, &at, 20), pick(1, &at, 30), run, stride, 0};
+        if (stride > 1 && pick(1, &at, 2)) k.run = 1 + pick(1, &at, stride - 1); /* the owner's may be wider: groups */
+        if (pick(1, &at, 4) == 0) q.run = q.stride = 1;                         /* heads, and other layouts */
+        if (pick(1, &at, 4) == 0) k.run = k.stride = 1;
         int64_t want = brute_force(&m, &q, &k), got = weft_visible_area(&m, &q, &k);
         if (got != want)
             fail_msg("causal %d window %lld %lld prefix %lld: q %lld+%lldx%lld k %lld+%lldx%lld: %lld, should be %lld",
@@ -56,14 +58,11 @@ static void large_numbers_are_exact(void **state)
     assert_true(weft_visible_area(&window, &s, &s) == 4096 * 4097 / 2 + (n - 4096) * 4096);
 }
 
-typedef struct bench { weft_mem mem; weft_arena *arena; } bench;
-
-static void shard_of(bench *w, weft_shard *s, weft_layout_kind kind, int64_t T, int P, const int64_t *cu, int64_t docs)
+static void shard_of(shard_world *w, weft_shard *s, weft_layout layout, int64_t T, int P, const int64_t *cu, int64_t docs)
 {
     int64_t first[2] = {0, docs + 1};
     weft_docs d = {1, T, cu, first};
-    assert_ok(weft_shard_alloc(s, w->arena, P, weft_shard_capacity(1, docs, P)));
-    assert_ok(weft_shard_make(s, (weft_layout){kind, 0}, &d, 0));
+    make_shard(w, s, layout, &d, P, 0);
 }
 
 /* area of rank r by going over all of its tokens and all tokens of the owner */
@@ -78,15 +77,15 @@ static int64_t brute_rank(const weft_mask *m, const weft_shard *s, int rank, int
 static void rank_areas_match_a_count(void **state)
 {
     (void)state;
-    bench w = {0};
-    assert_ok(weft_arena_create(&w.arena, &w.mem, "test", NULL));
+    shard_world w;
+    world_open(&w);
     static const int64_t docs[] = {0, 0, 1, 9, 9, 10, 31, 37};
     static const weft_mask masks[] = {{true, -1, -1, 0}, {false, -1, -1, 0}, {true, 4, -1, 0},
                                       {false, 2, 3, 0},  {true, -1, -1, 5},  {true, 3, -1, 6}};
-    for (int l = 0; l < 2; l++)
+    for (int l = 0; l < ALL_LAYOUTS; l++)
         for (int P = 1; P <= 9; P++) {
             weft_shard s;
-            shard_of(&w, &s, (weft_layout_kind)l, 37, P, docs, 7);
+            shard_of(&w, &s, all_layouts[l], 37, P, docs, 7);
             for (size_t m = 0; m < sizeof masks / sizeof *masks; m++)
                 for (int r = 0; r < P; r++) {
                     int64_t sum = 0;
@@ -98,7 +97,7 @@ static void rank_areas_match_a_count(void **state)
                     assert_int_equal(weft_shard_area(&masks[m], &s, r, &s, -1), sum);
                 }
         }
-    weft_arena_destroy(w.arena);
+    world_close(&w);
 }
 
 /* contiguous max/mean = 2 - 1/P (in areas b^2/2, without the half of the diagonal);
@@ -106,13 +105,13 @@ static void rank_areas_match_a_count(void **state)
 static void balance_of_the_layouts(void **state)
 {
     (void)state;
-    bench w = {0};
-    assert_ok(weft_arena_create(&w.arena, &w.mem, "test", NULL));
+    shard_world w;
+    world_open(&w);
     weft_mask causal = {true, -1, -1, 0};
     for (int P = 2; P <= 16; P *= 2) {
         int64_t h = 32, T = 2 * h * P, cu[2] = {0, T};
         weft_shard s;
-        shard_of(&w, &s, WEFT_LAYOUT_CONTIGUOUS, T, P, cu, 1);
+        shard_of(&w, &s, (weft_layout){WEFT_LAYOUT_CONTIGUOUS, 0}, T, P, cu, 1);
         int64_t most = 0;
         for (int r = 0; r < P; r++) {
             int64_t a = 2 * h * r, b = 2 * h * (r + 1), area = weft_shard_area(&causal, &s, r, &s, -1);
@@ -122,44 +121,43 @@ static void balance_of_the_layouts(void **state)
         /* max / (T^2 / 2P) == 2 - 1/P  <=>  max * 2 P^2 == T^2 (2P - 1) */
         assert_int_equal(most * 2 * P * P, T * T * (2 * P - 1));
 
-        shard_of(&w, &s, WEFT_LAYOUT_ZIGZAG, T, P, cu, 1);
+        shard_of(&w, &s, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, T, P, cu, 1);
         for (int r = 0; r < P; r++) {
             assert_int_equal(weft_shard_area(&causal, &s, r, &s, -1), T * (T + 1) / 2 / P);
             assert_int_equal(weft_shard_area(&causal, &s, r, &s, r), h * h + h * (h + 1));
             for (int i = 1; i < P; i++) assert_int_equal(weft_shard_area(&causal, &s, r, &s, (r - i + P) % P), 2 * h * h);
         }
     }
-    weft_arena_destroy(w.arena);
+    world_close(&w);
 }
 
 /* Queries that are the last part of the keys, and empty rows on either side. */
 static void positions_of_the_last_queries(void **state)
 {
     (void)state;
-    bench w = {0};
-    assert_ok(weft_arena_create(&w.arena, &w.mem, "test", NULL));
+    shard_world w;
+    world_open(&w);
     int64_t cu_q[2] = {0, 5}, cu_k[2] = {0, 12}, first[2] = {0, 2};
     weft_docs dq = {1, 5, cu_q, first}, dk = {1, 12, cu_k, first};
     weft_mask causal = {true, -1, -1, 0};
-    for (int P = 1; P <= 9; P++) {
-        weft_shard q, k;
-        assert_ok(weft_shard_alloc(&q, w.arena, P, weft_shard_capacity(1, 1, P)));
-        assert_ok(weft_shard_alloc(&k, w.arena, P, weft_shard_capacity(1, 1, P)));
-        assert_ok(weft_shard_make(&q, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &dq, 12 - 5));
-        assert_ok(weft_shard_make(&k, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &dk, 0));
-        int64_t sum = 0;
-        for (int r = 0; r < P; r++) sum += weft_shard_area(&causal, &q, r, &k, -1);
-        assert_int_equal(sum, 8 + 9 + 10 + 11 + 12);
-    }
-    weft_arena_destroy(w.arena);
+    for (int P = 1; P <= 9; P++)
+        for (int l = 0; l < ALL_LAYOUTS; l++) {
+            weft_shard q, k;
+            int64_t sum = 0;
+            make_shard(&w, &q, all_layouts[l], &dq, P, 12 - 5);
+            make_shard(&w, &k, all_layouts[l], &dk, P, 0);
+            for (int r = 0; r < P; r++) sum += weft_shard_area(&causal, &q, r, &k, -1);
+            assert_int_equal(sum, 8 + 9 + 10 + 11 + 12);
+        }
+    world_close(&w);
 }
 
 /* 10,000 documents: the walk must stay near linear (all pairs would be 10^8 per pair of ranks). */
 static void many_documents_are_joined_in_one_pass(void **state)
 {
     (void)state;
-    bench w = {0};
-    assert_ok(weft_arena_create(&w.arena, &w.mem, "test", NULL));
+    shard_world w;
+    world_open(&w);
     enum { DOCS = 10000 };
     static int64_t cu[DOCS + 1];
     int64_t want = 0;
@@ -171,7 +169,7 @@ static void many_documents_are_joined_in_one_pass(void **state)
     weft_mask causal = {true, -1, -1, 0};
     for (int P = 1; P <= 8; P *= 2) {
         weft_shard s;
-        shard_of(&w, &s, WEFT_LAYOUT_ZIGZAG, cu[DOCS], P, cu, DOCS);
+        shard_of(&w, &s, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, cu[DOCS], P, cu, DOCS);
         int64_t sum = 0, groups = 0;
         for (int r = 0; r < P; r++) {
             sum += weft_shard_area(&causal, &s, r, &s, -1);
@@ -181,7 +179,7 @@ static void many_documents_are_joined_in_one_pass(void **state)
         assert_int_equal(sum, want);
         assert_true(groups <= DOCS + 2 * P);
     }
-    weft_arena_destroy(w.arena);
+    world_close(&w);
 }
 
 int main(void)

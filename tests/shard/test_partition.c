@@ -1,42 +1,8 @@
 /* Every token lies on exactly one rank, at the position and in the document it should; exhaustively. */
 /* labels: small */
-#include "harness/test.h"
-#include "shard/shard.h"
+#include "shard_case.h"
 
-enum { MAX_P = 9, MAX_T = 40, MAX_B = 3, MAX_DOCS = 64 };
-
-typedef struct world { weft_mem mem; weft_arena *arena; } world;
-
-static void world_open(world *w)
-{
-    memset(w, 0, sizeof *w);
-    assert_ok(weft_arena_create(&w->arena, &w->mem, "test", NULL));
-}
-static void world_close(world *w) { weft_arena_destroy(w->arena); }
-
-typedef struct docs_case { weft_docs docs; int64_t cu[MAX_DOCS], first[MAX_B + 1]; } docs_case;
-
-/* kind 0: one document per row. 1: a pattern with empty documents and documents of one token, different in
- * every row. 2: every token its own document. */
-static void make_docs(docs_case *c, int kind, int64_t B, int64_t T)
-{
-    int64_t n = 0;
-    for (int64_t b = 0; b < B; b++) {
-        c->first[b] = n;
-        c->cu[n++] = 0;
-        int64_t at = 0, step = 0;
-        while (kind != 0 && at < T && n - c->first[b] < 20) {
-            static const int64_t lens[] = {0, 1, 5, 0, 0, 3, 1, 11};
-            at += kind == 2 ? 1 : lens[(step++ + b) % 8];
-            if (at > T) at = T;
-            c->cu[n++] = at;
-        }
-        if (c->cu[n - 1] != T || n - c->first[b] < 2) c->cu[n++] = T;
-    }
-    c->first[B] = n;
-    c->docs = (weft_docs){B, T, c->cu, c->first};
-    assert_ok(weft_docs_check(&c->docs));
-}
+enum { MAX_P = 9, MAX_T = 40 };
 
 static int64_t document_of(const docs_case *c, int64_t b, int64_t token)
 {
@@ -46,18 +12,35 @@ static int64_t document_of(const docs_case *c, int64_t b, int64_t token)
     return d;
 }
 
+/* What weft_join, waves and pairs rest on. */
+static void check_order_and_pieces(const weft_shard *s, int rank)
+{
+    int64_t pieces = 1;
+    for (int64_t i = s->first[rank] + 1; i < s->first[rank + 1]; i++) {
+        const weft_segment *a = &s->seg[i - 1], *b = &s->seg[i];
+        int64_t end = a->token + weft_segment_step(a, a->len - 1);
+        bool same = a->row == b->row && a->doc == b->doc;
+        assert_true(a->row < b->row || (a->row == b->row && end < b->token));
+        assert_true(!same || a->stride > 1 || b->stride > 1 || end + 1 < b->token); /* nothing is left to merge */
+        pieces = same ? pieces + 1 : 1;
+        assert_true(pieces <= weft_layout_pieces(s->layout));
+    }
+}
+
 static void check_partition(const weft_shard *s, weft_layout layout, const docs_case *c)
 {
-    static int seen[MAX_B * MAX_T];
-    static int64_t index[MAX_B * MAX_T], pos[MAX_B * MAX_T];
+    static int seen[CASE_MAX_B * MAX_T];
+    static int64_t index[CASE_MAX_B * MAX_T], pos[CASE_MAX_B * MAX_T];
     memset(seen, 0, sizeof seen);
     for (int r = 0; r < s->P; r++) {
         int64_t rows = 0;
+        check_order_and_pieces(s, r);
         for (int64_t i = s->first[r]; i < s->first[r + 1]; i++) {
             const weft_segment *g = &s->seg[i];
             assert_true(g->len > 0);
+            assert_true(1 <= g->run && g->run <= g->stride && (g->run < g->stride || g->stride == 1));
             for (int64_t j = 0; j < g->len; j++)
-                assert_int_equal(document_of(c, g->row, g->token + j * g->stride), g->doc);
+                assert_int_equal(document_of(c, g->row, g->token + weft_segment_step(g, j)), g->doc);
             rows += g->len;
         }
         assert_int_equal(rows, s->rows[r]);
@@ -75,22 +58,18 @@ static void check_partition(const weft_shard *s, weft_layout layout, const docs_
 static void every_token_exactly_once(void **state)
 {
     (void)state;
-    world w;
+    shard_world w;
     world_open(&w);
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 0; kind < DOCS_KINDS; kind++)
         for (int P = 1; P <= MAX_P; P++)
             for (int64_t T = 1; T <= MAX_T; T++)
-                for (int l = 0; l < WEFT_LAYOUT_COUNT; l++) {
-                    int64_t B = 1 + T % MAX_B;
+                for (int l = 0; l < ALL_LAYOUTS; l++) {
                     docs_case c;
-                    make_docs(&c, kind, B, T);
                     weft_shard s;
-                    weft_layout layout = {(weft_layout_kind)l, 0};
                     weft_mark mark = weft_arena_mark(w.arena);
-                    /* exactly the promised capacity: it must be enough */
-                    assert_ok(weft_shard_alloc(&s, w.arena, P, weft_shard_capacity(B, c.first[B] - B, P)));
-                    assert_ok(weft_shard_make(&s, layout, &c.docs, 0));
-                    check_partition(&s, layout, &c);
+                    make_docs(&c, kind, 1 + T % CASE_MAX_B, T);
+                    make_shard(&w, &s, all_layouts[l], &c.docs, P, 0);
+                    check_partition(&s, all_layouts[l], &c);
                     weft_arena_release(w.arena, mark);
                 }
     world_close(&w);
@@ -99,37 +78,40 @@ static void every_token_exactly_once(void **state)
 static void rows_differ_by_at_most_two_chunks_roundings(void **state)
 {
     (void)state;
-    for (int l = 0; l < WEFT_LAYOUT_COUNT; l++)
+    for (int l = 0; l < ALL_LAYOUTS; l++)
         for (int P = 1; P <= 64; P++)
             for (int64_t T = 1; T < 300; T += 7) {
-                weft_layout layout = {(weft_layout_kind)l, 0};
-                int64_t least = INT64_MAX, sum = 0, most = weft_shard_max_rows(layout, 1, T, P);
+                int64_t least = INT64_MAX, sum = 0, most = weft_shard_max_rows(all_layouts[l], 1, T, P);
                 for (int r = 0; r < P; r++) {
-                    int64_t n = weft_shard_rows(layout, 1, T, P, r);
+                    int64_t n = weft_shard_rows(all_layouts[l], 1, T, P, r);
                     if (n < least) least = n;
                     sum += n;
                 }
                 assert_int_equal(sum, T);
-                assert_true(most - least <= 2); /* two chunks, each floor or ceiling of T/2P */
+                /* two chunks, each floor or ceiling of T/2P; or a stripe */
+                assert_true(most - least <= weft_max_i64(2, all_layouts[l].block));
             }
     /* no product i * T may overflow */
     int64_t huge = (int64_t)1 << 61;
     assert_int_equal(weft_shard_rows((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, huge, 4096, 4095), huge / 4096);
+    assert_int_equal(weft_shard_rows((weft_layout){WEFT_LAYOUT_STRIPED, 1}, 1, huge, 4096, 4095), huge / 4096);
+    assert_int_equal(weft_shard_rows((weft_layout){WEFT_LAYOUT_STRIPED, INT64_MAX}, 1, huge, 4096, 0), huge);
+    assert_int_equal(weft_shard_rows((weft_layout){WEFT_LAYOUT_STRIPED, huge / 2}, 1, huge, 4096, 1), huge / 2);
+    assert_int_equal(weft_shard_rows((weft_layout){WEFT_LAYOUT_STRIPED, huge / 2}, 1, huge, 4096, 2), 0);
 }
 
-static void make_one_row(world *w, weft_shard *s, weft_layout_kind kind, int64_t T, int P, int64_t pos0)
+static void make_one_row(shard_world *w, weft_shard *s, weft_layout_kind kind, int64_t T, int P, int64_t pos0)
 {
     int64_t cu[2] = {0, T}, first[2] = {0, 2};
     weft_docs docs = {1, T, cu, first};
-    assert_ok(weft_shard_alloc(s, w->arena, P, weft_shard_capacity(1, 1, P)));
-    assert_ok(weft_shard_make(s, (weft_layout){kind, 0}, &docs, pos0));
+    make_shard(w, s, (weft_layout){kind, 0}, &docs, P, pos0);
 }
 
 /* Labels are shifted on the whole row and then picked by index: no label is lost at a shard's edge. */
 static void field_report_G07_labels(void **state)
 {
     (void)state;
-    world w;
+    shard_world w;
     world_open(&w);
     static const int64_t want_token[2][2][4] = {{{1, 2, 3, 4}, {5, 6, 7, 8}}, {{1, 2, 7, 8}, {3, 4, 5, 6}}};
     static const int64_t want_label[2][2][4] = {{{2, 3, 4, 5}, {6, 7, 8, -1}}, {{2, 3, 8, -1}, {4, 5, 6, 7}}};
@@ -156,7 +138,7 @@ static void field_report_G07_labels(void **state)
 static void field_report_G20_positions(void **state)
 {
     (void)state;
-    world w;
+    shard_world w;
     world_open(&w);
     weft_shard s;
     make_one_row(&w, &s, WEFT_LAYOUT_ZIGZAG, 8, 2, 0);
@@ -175,7 +157,7 @@ static void field_report_G20_positions(void **state)
 static void field_report_G11_ranks_without_labels(void **state)
 {
     (void)state;
-    world w;
+    shard_world w;
     world_open(&w);
     weft_shard s;
     make_one_row(&w, &s, WEFT_LAYOUT_ZIGZAG, 16, 4, 0);
@@ -197,7 +179,7 @@ static void field_report_G11_ranks_without_labels(void **state)
 static void more_ranks_than_tokens(void **state)
 {
     (void)state;
-    world w;
+    shard_world w;
     world_open(&w);
     weft_shard s;
     make_one_row(&w, &s, WEFT_LAYOUT_ZIGZAG, 3, 8, 0);
@@ -214,7 +196,7 @@ static void more_ranks_than_tokens(void **state)
 static void adjacent_chunks_are_merged(void **state)
 {
     (void)state;
-    world w;
+    shard_world w;
     world_open(&w);
     weft_shard s;
     make_one_row(&w, &s, WEFT_LAYOUT_ZIGZAG, 64, 4, 0);
@@ -229,7 +211,7 @@ static void adjacent_chunks_are_merged(void **state)
 static void bad_input_is_refused(void **state)
 {
     (void)state;
-    world w;
+    shard_world w;
     world_open(&w);
     weft_shard s;
     int64_t first[2] = {0, 3}, good[3] = {0, 4, 8}, falling[3] = {0, 9, 8}, late[3] = {1, 4, 8}, short_[3] = {0, 4, 7};
@@ -244,18 +226,55 @@ static void bad_input_is_refused(void **state)
     docs.T = 0;
     assert_refused(weft_docs_check(&docs), "at least 1");
     docs = (weft_docs){1, 8, good, first};
-    assert_ok(weft_shard_alloc(&s, w.arena, 2, weft_shard_capacity(1, 2, 2)));
+    assert_ok(weft_shard_alloc(&s, w.arena, 2, weft_shard_capacity((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 8, 2, 2)));
     assert_refused(weft_shard_make(&s, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &docs, 3), "one document per row");
     assert_ok(weft_shard_alloc(&s, w.arena, 2, 2));
     assert_refused(weft_shard_make(&s, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &docs, 0), "more than 2 segments");
     assert_refused(weft_shard_alloc(&s, w.arena, 0, 2), "0 ranks");
-    weft_layout layout;
-    assert_ok(weft_layout_parse("zigzag", &layout));
-    assert_int_equal(layout.kind, WEFT_LAYOUT_ZIGZAG);
-    assert_string_equal(weft_layout_name(layout), "zigzag");
-    assert_refused(weft_layout_parse("zigzig", &layout), "use zigzag");
-    assert_refused(weft_layout_parse("", &layout), "contiguous or zigzag");
     world_close(&w);
+}
+
+/* A body in runs, and a head where a document begins inside a stripe. */
+static void striped_segments(void **state)
+{
+    (void)state;
+    shard_world w;
+    world_open(&w);
+    weft_shard s;
+    int64_t cu[] = {0, 3, 5, 30}, first[] = {0, 4};
+    weft_docs docs = {1, 30, cu, first};
+    make_shard(&w, &s, (weft_layout){WEFT_LAYOUT_STRIPED, 4}, &docs, 2, 0);
+    /* rank 0: 0-3 8-11 16-19 24-27; rank 1: 4-7 12-15 20-23 28-29 */
+    static const weft_segment want[] = {{0, 0, 0, 3, 1, 1, 0},  {0, 1, 0, 1, 1, 1, 3}, {0, 2, 3, 12, 4, 8, 8},
+                                        {0, 1, 1, 1, 1, 1, 4}, {0, 2, 0, 3, 1, 1, 5}, {0, 2, 7, 10, 4, 8, 12}};
+    assert_int_equal(s.first[1], 3);
+    assert_int_equal(s.first[2], 6);
+    assert_memory_equal(s.seg, want, sizeof want);
+    world_close(&w);
+}
+
+static void layouts_are_read_and_printed(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"contiguous", "zigzag", "striped:1", "striped:128"};
+    weft_layout layout;
+    char text[64];
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        assert_ok(weft_layout_parse(texts[i], &layout));
+        assert_string_equal(weft_layout_text(layout, text, sizeof text), texts[i]);
+    }
+    assert_int_equal(layout.kind, WEFT_LAYOUT_STRIPED);
+    assert_int_equal(layout.block, 128);
+    assert_ok(weft_layout_parse("striped", &layout));
+    assert_int_equal(layout.block, 1);
+    assert_string_equal(weft_layout_name(layout), "striped");
+    static const char *const bad[] = {"striped:0", "striped:", "striped:-3", "striped:4k", "striped:1:2", "striped: 4",
+                                      "striped:99999999999999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_refused(weft_layout_parse(bad[i], &layout), "use striped:128");
+    assert_refused(weft_layout_parse("zigzag:3", &layout), "use zigzag, or striped:3");
+    assert_refused(weft_layout_parse("zigzig", &layout), "use zigzag");
+    assert_refused(weft_layout_parse("", &layout), "contiguous, zigzag");
+    assert_refused(weft_layout_parse(NULL, &layout), "contiguous, zigzag");
 }
 
 int main(void)
@@ -269,6 +288,8 @@ int main(void)
         cmocka_unit_test(more_ranks_than_tokens),
         cmocka_unit_test(adjacent_chunks_are_merged),
         cmocka_unit_test(bad_input_is_refused),
+        cmocka_unit_test(striped_segments),
+        cmocka_unit_test(layouts_are_read_and_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* attention.c — what every attention kernel shares: which keys a query sees, how many there are, which of them
- * dropout keeps; and the refusal of shapes that no kernel takes. */
+/* attention.c — what every attention kernel shares: which keys a query sees, which of them dropout keeps;
+ * and the refusal of shapes that no kernel takes. */
 #include "kern/attention/attention_impl.h"
 
 #include <math.h>
@@ -37,48 +37,6 @@ void weft_attn_query_range(const weft_mask *m, const weft_attn_pair *p, int64_t 
     if (m->left >= 0) last = k1 + m->left;
     *lo = rows_before(first, p->q_pos, p->q_run, p->q_step, p->nq);
     *hi = rows_before(last + 1, p->q_pos, p->q_run, p->q_step, p->nq);
-}
-
-/* ---- area ------------------------------------------------------------------------------------------------ */
-
-/* A query at q sees the keys of one interval [lo, hi] of positions, lo <= q <= hi, so the keys of the pair that it
- * sees are  #(k <= hi) - #(k < lo).  Where neither queries nor keys have gaps, both counts are clamped linear
- * functions of q, whose sums have closed forms. */
-
-/* sum of clamp(x + i, m) for i in [0, n) */
-static int64_t sum_clamped(int64_t x, int64_t n, int64_t m)
-{
-    int64_t zero = clamp(-x, n);
-    x += zero;
-    n -= zero;
-    int64_t rising = clamp(m - x, n);
-    return rising * x + rising * (rising - 1) / 2 + (n - rising) * m;
-}
-
-/* sum over queries of #(keys <= hi). hi has three parts: it follows q + right, rests at the end of the prefix,
- * then follows q. */
-static int64_t sum_to_hi(const weft_mask *m, const weft_attn_pair *p)
-{
-    int64_t right = m->right < 0 ? far : m->right, ahead = p->q_pos - p->k_pos + 1;
-    if (!m->causal) return sum_clamped(ahead + right, p->nq, p->nk);
-    int64_t follow = clamp(m->prefix - 1 - right - p->q_pos, p->nq); /* q + right < prefix - 1 */
-    int64_t rest = clamp(m->prefix - 1 - p->q_pos, p->nq) - follow;  /* q < prefix - 1         */
-    return sum_clamped(ahead + right, follow, p->nk) + rest * clamp(m->prefix - p->k_pos, p->nk) +
-           sum_clamped(ahead + follow + rest, p->nq - follow - rest, p->nk);
-}
-
-int64_t weft_attn_area(const weft_mask *mask, const weft_attn_pair *p)
-{
-    weft_mask m = {mask->causal, weft_min_i64(mask->left, far), weft_min_i64(mask->right, far), clamp(mask->prefix, far)};
-    int64_t area = 0, lo, hi;
-    if ((p->nq <= p->q_run || p->q_run == p->q_step) && (p->nk <= p->k_run || p->k_run == p->k_step))
-        return sum_to_hi(&m, p) - (m.left < 0 ? 0 : sum_clamped(p->q_pos - m.left - p->k_pos, p->nq, p->nk));
-    weft_attn_walk q = weft_attn_qwalk(p, 0);
-    for (int64_t i = 0; i < p->nq; i++, weft_attn_walk_on(&q)) {
-        weft_attn_key_range(&m, p, q.pos, &lo, &hi);
-        area += hi - lo;
-    }
-    return area;
 }
 
 /* ---- dropout --------------------------------------------------------------------------------------------- */

@@ -136,8 +136,9 @@ typedef struct weft_attn_ops {
 bool weft_attn_kept(double dropout, uint64_t seed, uint32_t word3, uint32_t sample, uint32_t head, int64_t q_token,
                     int64_t k_token);
 
-/* Visible (query, key) pairs of one head: what a kernel that only charges time charges for. Closed form for
- * pairs whose positions are contiguous, O(nq) otherwise. LOCAL, pure */
+/* Visible (query, key) pairs of one head: what a kernel that only charges time charges for. O(1) for
+ * contiguous ranges; O(step) or less when the step of the keys divides that of the queries or the queries are
+ * contiguous; O(nq) otherwise. LOCAL, pure */
 int64_t weft_attn_area(const weft_mask *mask, const weft_attn_pair *pair);
 
 /* Refuses shapes that no kernel takes (D or Dv outside 1..256, heads that do not divide, a window below
