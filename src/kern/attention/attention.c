@@ -7,8 +7,6 @@
 /* Positions and windows stay far below this, so that their sums fit into 64 bits. */
 static const int64_t far = INT64_C(1) << 60;
 
-static int64_t clamp(int64_t x, int64_t n) { return weft_max_i64(0, weft_min_i64(n, x)); }
-
 /* Rows of a range of n that stand before position x: positions grow, so this is the index of the first that does
  * not. The last run that begins before x counts as far as x, or whole when x lies in the gap behind it. */
 static int64_t rows_before(int64_t x, int64_t pos, int64_t run, int64_t step, int64_t n)
