@@ -97,8 +97,9 @@ weft_cp_traffic weft_cp_planned(const weft_cp_plan *plan, int slot);
 /* The names in the table of strategies, for help and refusals. */
 const char *const *weft_cp_names(int *n);
 
-/* How "auto" would choose: appends one line per strategy, the chosen one first, with its seconds by the profile or the
- * reason why it cannot be. LOCAL, pure */
+/* What "auto" compares: a table with a line per strategy under a line of headings. First the one that these options
+ * choose, marked by a star, then the others by the seconds that a rank stands still per layer, forward and backward, by the
+ * profile (docs/maths/cost.md); last those that cannot run, with the reason. LOCAL, pure */
 weft_status weft_cp_explain(const weft_cp_problem *problem, const weft_cp_options *options, int P, weft_text *out);
 
 #endif

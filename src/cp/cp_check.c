@@ -1,5 +1,5 @@
-/* cp_check.c — what is refused before a byte moves, how "auto" chooses, and the hash by which ranks find out
- * that they were asked for different things. Pure functions of the problem. */
+/* cp_check.c — what is refused before a byte moves, and the hash by which ranks find out that they were asked for
+ * different things. Pure functions of the problem. */
 #include "cp/cp_impl.h"
 
 #include <string.h>
@@ -49,61 +49,6 @@ weft_status weft__cp_check(const weft_cp_problem *p, const weft_cp_options *o, w
                              .dropout = p->dropout, .seed = p->seed};
     WEFT_TRY(weft_attn_check(desc));
     return check_products(p);
-}
-
-/* ---- choice ---------------------------------------------------------------------------------------- */
-
-static weft_status refuse_unknown(const char *name)
-{
-    int n;
-    const char *const *names = weft_cp_names(&n);
-    const char *near = weft_suggest(name, names, n);
-    weft_text list = {0};
-    for (int i = 0; i < n; i++) weft_text_add(&list, "%s, ", names[i]);
-    weft_status st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\" is unknown%s%s%s; there are %sauto", name,
-                               near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "",
-                               list.data ? list.data : "");
-    weft_text_free(&list);
-    return st;
-}
-
-static weft_status choose_cheapest(const weft__cp_ask *ask, const weft_cp_strategy **out)
-{
-    weft_text why = {0};
-    double least = 0;
-    *out = NULL;
-    for (int i = 0; i < weft__cp_strategy_count; i++) {
-        const weft_cp_strategy *s = weft__cp_strategies[i];
-        if (!s->applicable(ask, &why)) continue;
-        double cost = s->cost(ask).seconds;
-        if (*out && cost >= least * (1 - 1e-9)) continue; /* a tie but for rounding is a tie */
-        *out = s;
-        least = cost;
-    }
-    weft_status st = *out ? WEFT_OK
-                          : weft_fail(WEFT_ERR_REFUSED, "no context-parallel strategy is applicable on %d ranks: %s", ask->P,
-                                      why.data ? why.data : "");
-    weft_text_free(&why);
-    return st;
-}
-
-weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **out)
-{
-    const char *name = ask->options->strategy;
-    if (!name || strcmp(name, "auto") == 0) return choose_cheapest(ask, out);
-    for (int i = 0; i < weft__cp_strategy_count; i++) {
-        const weft_cp_strategy *s = weft__cp_strategies[i];
-        if (strcmp(name, s->name) != 0) continue;
-        weft_text why = {0};
-        weft_status st = WEFT_OK;
-        if (s->applicable(ask, &why)) *out = s;
-        else
-            st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\": %s", name,
-                           why.data ? why.data : "not applicable");
-        weft_text_free(&why);
-        return st;
-    }
-    return refuse_unknown(name);
 }
 
 /* ---- hash ------------------------------------------------------------------------------------------ */

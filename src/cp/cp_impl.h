@@ -22,7 +22,8 @@ enum {
     WEFT__CP_TAG_DKV = 0x20000,
     WEFT__CP_TAG_HEADS = 0x30000,      /* to head layout */
     WEFT__CP_TAG_HEADS_BACK = 0x40000, /* and back to sequence layout */
-    WEFT__CP_MAX_RANKS = 0x10000
+    WEFT__CP_MAX_RANKS = 0x10000,
+    WEFT__CP_MAX_STRATEGIES = 32
 };
 
 typedef struct weft__cp_team { /* the ranks of a plan: member i is rank first + i * step of comm */
@@ -124,9 +125,9 @@ struct weft_cp_plan {
 /* cp_list.c */
 extern const weft_cp_strategy *const weft__cp_strategies[];
 extern const int weft__cp_strategy_count;
-extern const weft_cp_strategy weft__cp_none, weft__cp_pcp, weft__cp_ring;
+extern const weft_cp_strategy weft__cp_none, weft__cp_pcp, weft__cp_ring, weft__cp_pairwise;
 
-/* cp_check.c: refusals and choice. LOCAL */
+/* cp_check.c, cp_choose.c: refusals and choice. LOCAL */
 weft_status weft__cp_check(const weft_cp_problem *problem, const weft_cp_options *options, weft_attn_desc *desc);
 weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **out);
 /* A number that differs when two ranks would plan differently. */

@@ -2,7 +2,7 @@
  * is applicable; ties go to the earlier entry, so that the choice never depends on rounding noise. */
 #include "cp/cp_impl.h"
 
-#define STRATEGIES(X) X(none) X(pcp) X(ring)
+#define STRATEGIES(X) X(none) X(pcp) X(ring) X(pairwise)
 
 const weft_cp_strategy *const weft__cp_strategies[] = {
 #define X(name) &weft__cp_##name,
@@ -16,6 +16,7 @@ static const char *const names[] = {
 #undef X
 };
 
+_Static_assert(sizeof names / sizeof *names <= WEFT__CP_MAX_STRATEGIES, "raise WEFT__CP_MAX_STRATEGIES");
 const int weft__cp_strategy_count = (int)(sizeof names / sizeof *names);
 
 const char *const *weft_cp_names(int *n)

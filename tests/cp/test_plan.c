@@ -180,7 +180,10 @@ static void auto_takes_the_cheapest(void **state)
     assert_ptr_equal(s, &weft__cp_pcp); /* short: latency rules */
     p.T = p.Tq = 1 << 20;
     assert_ok(choose(&p, "auto", 8, &s));
-    assert_ptr_equal(s, &weft__cp_ring); /* long: memory rules */
+    assert_ptr_equal(s, &weft__cp_pairwise); /* long: memory rules, and a quarter of the rows is not needed */
+    p.mask = (weft_mask){false, -1, -1, 0};
+    assert_ok(choose(&p, "auto", 8, &s));
+    assert_ptr_equal(s, &weft__cp_ring); /* all are needed: a tie, the earlier entry */
     assert_ok(choose(&p, "auto", 2, &s));
     assert_ptr_equal(s, &weft__cp_pcp); /* one block either way: a tie, the earlier entry */
 }

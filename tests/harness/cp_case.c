@@ -481,8 +481,13 @@ bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b)
 typedef enum { BY_ROWS, FAMILIES } family;
 typedef struct way { const char *strategy; bool overlap; int repeat; family family; weft_cp_options more; } way;
 static const way ways[] = {
-    {"pcp", true, 1, BY_ROWS, {0}}, {"ring", true, 2, BY_ROWS, {0}}, {"pcp", false, 1, BY_ROWS, {0}},
-    {"ring", false, 1, BY_ROWS, {0}}};
+    {"pcp", true, 1, BY_ROWS, {0}},
+    {"ring", true, 2, BY_ROWS, {0}},
+    {"pairwise", true, 2, BY_ROWS, {0}},
+    {"pcp", false, 1, BY_ROWS, {0}},
+    {"ring", false, 1, BY_ROWS, {0}},
+    {"pairwise", false, 1, BY_ROWS, {0}},
+};
 enum { LAYOUTS = 2, WAYS = sizeof ways / sizeof *ways };
 
 static void check_traffic(const cp_case *c, const cp_job *job, int P)

@@ -1,0 +1,144 @@
+/* cp_choose.c — which strategy runs: the one that was named, or the cheapest by the model of cp_cost.c; and why. Pure. */
+#include "cp/cp_impl.h"
+
+#include <string.h>
+
+/* ---- choice ---------------------------------------------------------------------------------------- */
+
+static weft_status refuse_unknown(const char *name)
+{
+    int n;
+    const char *const *names = weft_cp_names(&n);
+    const char *near = weft_suggest(name, names, n);
+    weft_text list = {0};
+    for (int i = 0; i < n; i++) weft_text_add(&list, "%s, ", names[i]);
+    weft_status st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\" is unknown%s%s%s; there are %sauto", name,
+                               near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "",
+                               list.data ? list.data : "");
+    weft_text_free(&list);
+    return st;
+}
+
+static weft_status choose_cheapest(const weft__cp_ask *ask, const weft_cp_strategy **out)
+{
+    weft_text why = {0};
+    double least = 0;
+    *out = NULL;
+    for (int i = 0; i < weft__cp_strategy_count; i++) {
+        const weft_cp_strategy *s = weft__cp_strategies[i];
+        if (!s->applicable(ask, &why)) continue;
+        double cost = s->cost(ask).seconds;
+        if (*out && cost >= least * (1 - 1e-9)) continue; /* a tie but for rounding is a tie */
+        *out = s;
+        least = cost;
+    }
+    weft_status st = *out ? WEFT_OK
+                          : weft_fail(WEFT_ERR_REFUSED, "no context-parallel strategy is applicable on %d ranks: %s", ask->P,
+                                      why.data ? why.data : "");
+    weft_text_free(&why);
+    return st;
+}
+
+weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **out)
+{
+    const char *name = ask->options->strategy;
+    if (!name || strcmp(name, "auto") == 0) return choose_cheapest(ask, out);
+    for (int i = 0; i < weft__cp_strategy_count; i++) {
+        const weft_cp_strategy *s = weft__cp_strategies[i];
+        if (strcmp(name, s->name) != 0) continue;
+        weft_text why = {0};
+        weft_status st = WEFT_OK;
+        if (s->applicable(ask, &why)) *out = s;
+        else
+            st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\": %s", name,
+                           why.data ? why.data : "not applicable");
+        weft_text_free(&why);
+        return st;
+    }
+    return refuse_unknown(name);
+}
+
+/* ---- explanation ----------------------------------------------------------------------------------- */
+
+enum { INDENT = 16, COLUMNS = 80 };
+
+/* Words of `text` from column INDENT on, broken before column COLUMNS. */
+static void add_wrapped(weft_text *out, const char *text)
+{
+    size_t column = INDENT;
+    for (const char *word = text + strspn(text, " "); *word; word += strspn(word, " ")) {
+        size_t n = strcspn(word, " ");
+        if (column > INDENT && column + 1 + n > COLUMNS) {
+            weft_text_add(out, "\n%*s", INDENT, "");
+            column = INDENT;
+        } else if (column > INDENT) {
+            weft_text_add(out, " ");
+            column++;
+        }
+        weft_text_add(out, "%.*s", (int)n, word);
+        column += n;
+        word += n;
+    }
+    weft_text_add(out, "\n");
+}
+
+static void add_seconds(weft_text *out, double seconds)
+{
+    if (seconds < 1e-3) weft_text_add(out, "%9.1f us", seconds * 1e6);
+    else if (seconds < 1) weft_text_add(out, "%9.2f ms", seconds * 1e3);
+    else weft_text_add(out, "%9.2f s ", seconds);
+}
+
+static void add_row(weft_text *out, const weft_cp_strategy *s, weft__cp_cost cost, bool chosen)
+{
+    char buf[3][32];
+    weft_text_add(out, "%c %-13s", chosen ? '*' : ' ', s->name);
+    add_seconds(out, cost.seconds);
+    weft_text_add(out, "  %13s  %13s  %13s\n", weft_format_bytes(cost.forward_bytes, buf[0], sizeof buf[0]),
+                  weft_format_bytes(cost.backward_bytes, buf[1], sizeof buf[1]),
+                  weft_format_bytes(cost.memory_bytes, buf[2], sizeof buf[2]));
+}
+
+static void add_reason(weft_text *out, const weft_cp_strategy *s, const weft__cp_ask *ask)
+{
+    weft_text why = {0};
+    if (s->applicable(ask, &why)) return;
+    weft_text_add(out, "  %-13s ", s->name);
+    add_wrapped(out, why.data ? why.data : "not applicable");
+    weft_text_free(&why);
+}
+
+/* Those that can run, the chosen one first and then by seconds, ties as in the table; returns how many. */
+static int ranking(const weft__cp_ask *ask, const weft_cp_strategy *chosen, const weft_cp_strategy **order, weft__cp_cost *cost)
+{
+    int n = 0;
+    for (int i = 0; i < weft__cp_strategy_count; i++) {
+        const weft_cp_strategy *s = weft__cp_strategies[i];
+        weft_text why = {0};
+        bool can = s->applicable(ask, &why);
+        weft_text_free(&why);
+        if (!can) continue;
+        weft__cp_cost c = s->cost(ask);
+        int at = n++;
+        for (; at > 0 && (s == chosen || (order[at - 1] != chosen && cost[at - 1].seconds > c.seconds)); at--)
+            order[at] = order[at - 1], cost[at] = cost[at - 1];
+        order[at] = s, cost[at] = c;
+    }
+    return n;
+}
+
+weft_status weft_cp_explain(const weft_cp_problem *problem, const weft_cp_options *options, int P, weft_text *out)
+{
+    const weft_cp_strategy *chosen, *order[WEFT__CP_MAX_STRATEGIES];
+    weft__cp_cost cost[WEFT__CP_MAX_STRATEGIES];
+    weft_attn_desc desc;
+    weft_profile plain = weft_profile_default();
+    weft__cp_ask ask = {problem, options, options->profile ? options->profile : &plain, P, 1};
+    WEFT_TRY(weft__cp_check(problem, options, &desc));
+    WEFT_TRY(weft__cp_choose(&ask, &chosen));
+    weft_text_add(out, "  %-13s%12s  %13s  %13s  %13s\n", "strategy", "exposed", "sent forward", "sent backward", "buffers");
+    int n = ranking(&ask, chosen, order, cost);
+    for (int i = 0; i < n; i++) add_row(out, order[i], cost[i], order[i] == chosen);
+    for (int i = 0; i < weft__cp_strategy_count; i++) add_reason(out, weft__cp_strategies[i], &ask);
+    return WEFT_OK;
+}
