@@ -15,14 +15,14 @@ weft_philox_out weft_philox(uint64_t seed, uint32_t w0, uint32_t w1, uint32_t w2
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
         uint32_t h0, l0, h1, l1;
-        mul_hi_lo(0xD2511F53u, w0, &h0, &l0);
-        mul_hi_lo(0xCD9E8D57u, w2, &h1, &l1);
+        mul_hi_lo(WEFT_PHILOX_M0, w0, &h0, &l0);
+        mul_hi_lo(WEFT_PHILOX_M1, w2, &h1, &l1);
         w0 = h1 ^ w1 ^ k0;
         w1 = l1;
         w2 = h0 ^ w3 ^ k1;
         w3 = l0;
-        k0 += 0x9E3779B9u; /* Weyl constants of the paper */
-        k1 += 0xBB67AE85u;
+        k0 += WEFT_PHILOX_W0; /* Weyl constants of the paper */
+        k1 += WEFT_PHILOX_W1;
     }
     return (weft_philox_out){{w0, w1, w2, w3}};
 }

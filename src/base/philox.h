@@ -26,6 +26,12 @@ static inline uint32_t weft_philox_word3(uint32_t step, uint32_t layer, weft_sit
     return (step & 0xfffffu) | ((layer & 0xffu) << 20) | ((uint32_t)site << 28);
 }
 
+/* The multipliers of the rounds, and what the two halves of the key grow by after each (for vector versions). */
+#define WEFT_PHILOX_M0 0xD2511F53u
+#define WEFT_PHILOX_M1 0xCD9E8D57u
+#define WEFT_PHILOX_W0 0x9E3779B9u
+#define WEFT_PHILOX_W1 0xBB67AE85u
+
 weft_philox_out weft_philox(uint64_t seed, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3);
 
 /* [0, 1), 24 bits. */

@@ -21,14 +21,19 @@ void case_init(attention_case *c, int H, int Hkv, int D, int Dv)
     c->d.mask.left = c->d.mask.right = -1;
 }
 
+void case_add(attention_case *c, weft_attn_pair pair)
+{
+    assert_true(c->n < CASE_MAX_PAIRS);
+    c->pair[c->n++] = pair;
+    c->q_rows = weft_max_i64(c->q_rows, pair.q_row + pair.nq);
+    c->k_rows = weft_max_i64(c->k_rows, pair.k_row + pair.nk);
+}
+
 void case_add_pair(attention_case *c, int64_t q_row, int64_t nq, int64_t q_pos, int64_t q_step, int64_t k_row,
                    int64_t nk, int64_t k_pos, int64_t k_step)
 {
-    assert_true(c->n < CASE_MAX_PAIRS);
-    c->pair[c->n++] = (weft_attn_pair){.q_row = q_row, .nq = nq, .q_pos = q_pos, .q_run = 1, .q_step = q_step,
-                                       .k_row = k_row, .nk = nk, .k_pos = k_pos, .k_run = 1, .k_step = k_step};
-    c->q_rows = weft_max_i64(c->q_rows, q_row + nq);
-    c->k_rows = weft_max_i64(c->k_rows, k_row + nk);
+    case_add(c, (weft_attn_pair){.q_row = q_row, .nq = nq, .q_pos = q_pos, .q_run = 1, .q_step = q_step,
+                                 .k_row = k_row, .nk = nk, .k_pos = k_pos, .k_run = 1, .k_step = k_step});
 }
 
 void case_end_call(attention_case *c)
@@ -47,31 +52,37 @@ void case_documents(attention_case *c, const int64_t *lengths, int n)
 {
     int64_t row = 0;
     for (int i = 0; i < n; i++) {
-        case_add_pair(c, row, lengths[i], 0, 1, row, lengths[i], 0, 1);
+        case_add(c, (weft_attn_pair){.q_row = row, .nq = lengths[i], .q_run = 1, .q_step = 1,
+                                     .k_row = row, .nk = lengths[i], .k_run = 1, .k_step = 1, .base = row});
         row += lengths[i];
     }
     case_end_call(c);
 }
 
-static int64_t share(int64_t tokens, int parts, int64_t part, bool striped)
+/* Tokens of a share and the first of them; a cycle is one stripe of each share. */
+static int64_t share(int64_t tokens, int parts, int64_t part, int64_t stripe, int64_t *first)
 {
-    return striped ? (tokens - part + parts - 1) / parts : (part + 1) * tokens / parts - part * tokens / parts;
+    *first = stripe ? part * stripe : part * tokens / parts;
+    if (!stripe) return (part + 1) * tokens / parts - *first;
+    int64_t rest = weft_max_i64(0, tokens - *first), cycle = parts * stripe;
+    return rest / cycle * stripe + weft_min_i64(stripe, rest % cycle);
 }
 
-void case_ring(attention_case *c, int64_t tokens, int parts, bool striped)
+void case_ring(attention_case *c, int64_t tokens, int parts, int64_t stripe)
 {
+    int64_t first[CASE_MAX_CALLS], count[CASE_MAX_CALLS], row[CASE_MAX_CALLS] = {0};
+    assert_true(parts < CASE_MAX_CALLS);
+    for (int i = 0; i < parts; i++) {
+        count[i] = share(tokens, parts, i, stripe, &first[i]);
+        row[i + 1] = row[i] + count[i];
+    }
+    int64_t run = stripe ? stripe : 1, step = stripe ? parts * stripe : 1;
     for (int hop = 0; hop < parts; hop++) {
         for (int a = 0; a < parts; a++) {
-            int64_t first[2], count[2], row[2];
-            for (int side = 0; side < 2; side++) {
-                int64_t part = side == 0 ? a : (a + hop) % parts;
-                first[side] = striped ? part : part * tokens / parts;
-                count[side] = share(tokens, parts, part, striped);
-                row[side] = 0;
-                for (int64_t i = 0; i < part; i++) row[side] += share(tokens, parts, i, striped);
-            }
-            int64_t step = striped ? parts : 1;
-            case_add_pair(c, row[0], count[0], first[0], step, row[1], count[1], first[1], step);
+            int b = (a + hop) % parts;
+            case_add(c, (weft_attn_pair){
+                .q_row = row[a], .nq = count[a], .q_pos = first[a], .q_run = run, .q_step = step,
+                .k_row = row[b], .nk = count[b], .k_pos = first[b], .k_run = run, .k_step = step});
         }
         case_end_call(c);
     }
@@ -90,7 +101,7 @@ static double *normals(int64_t n, uint64_t seed, double size, bool bits16)
     return x;
 }
 
-void case_fill(attention_case *c, bool bits16, uint64_t seed, double q_size, bool sinks, bool alibi)
+void case_operands(attention_case *c, bool bits16, uint64_t seed, double q_size, bool sinks, bool alibi)
 {
     const weft_attn_desc *d = &c->d;
     c->q = normals(c->q_rows * d->H * d->D, seed, q_size, bits16);
@@ -102,6 +113,11 @@ void case_fill(attention_case *c, bool bits16, uint64_t seed, double q_size, boo
         c->alibi = zeros(d->H);
         for (int h = 0; h < d->H; h++) c->alibi[h] = ldexp(1, -1 - h);
     }
+}
+
+void case_fill(attention_case *c, bool bits16, uint64_t seed, double q_size, bool sinks, bool alibi)
+{
+    case_operands(c, bits16, seed, q_size, sinks, alibi);
     case_answer(c);
 }
 
@@ -138,18 +154,33 @@ static double dot(const double *a, const double *b, int n)
     return s;
 }
 
-/* Scores of row i of head h against all keys, -inf where hidden; t = tanh of softcap. */
-static void scores(const attention_case *c, int64_t i, int h, double *s, double *t)
+static int64_t position(int64_t pos, int64_t run, int64_t step, int64_t i) { return pos + i / run * step + i % run; }
+
+/* By the address of philox.h, not through weft_attn_kept. Words are compared as the integers that they are. */
+bool case_kept(const attention_case *c, const weft_attn_pair *p, int64_t i, int h, int64_t x)
+{
+    if (c->d.dropout == 0) return true;
+    int64_t q = p->base + position(p->q_pos, p->q_run, p->q_step, i - p->q_row);
+    int64_t k = p->base + position(p->k_pos, p->k_run, p->k_step, x);
+    uint32_t head = (uint32_t)(c->d.head0 + h);
+    uint32_t word2 = p->sample % 65536 + head * 65536;
+    weft_philox_out word = weft_philox(c->d.seed, (uint32_t)(k / 4), (uint32_t)q, word2, c->word3);
+    return ldexp((double)word.w[k % 4], -32) >= c->d.dropout;
+}
+
+/* Scores of row i of head h against all keys, -inf where hidden; t = tanh of softcap; keep: what dropout multiplies
+ * the weight by. */
+static void scores(const attention_case *c, int64_t i, int h, double *s, double *t, double *keep)
 {
     const weft_attn_desc *d = &c->d;
     int g = (d->head0 + h) / d->group - d->kv_head0;
-    for (int64_t j = 0; j < c->k_rows; j++) s[j] = -INFINITY, t[j] = 0;
+    for (int64_t j = 0; j < c->k_rows; j++) s[j] = -INFINITY, t[j] = 0, keep[j] = 0;
     for (int a = 0; a < c->n; a++) {
         const weft_attn_pair *p = &c->pair[a];
         if (i < p->q_row || i >= p->q_row + p->nq) continue;
-        int64_t qpos = p->q_pos + (i - p->q_row) * p->q_step;
+        int64_t qpos = position(p->q_pos, p->q_run, p->q_step, i - p->q_row);
         for (int64_t x = 0; x < p->nk; x++) {
-            int64_t kpos = p->k_pos + x * p->k_step, j = p->k_row + x;
+            int64_t kpos = position(p->k_pos, p->k_run, p->k_step, x), j = p->k_row + x;
             bool seen = d->mask.left < 0 || qpos - kpos <= d->mask.left;
             if (d->mask.right >= 0 && kpos - qpos > d->mask.right) seen = false;
             if (d->mask.causal && kpos > qpos && kpos >= d->mask.prefix) seen = false;
@@ -158,18 +189,19 @@ static void scores(const attention_case *c, int64_t i, int h, double *s, double 
             if (d->softcap > 0) t[j] = tanh(y / d->softcap), y = d->softcap * t[j];
             if (c->alibi) y -= c->alibi[h] * fabs((double)(qpos - kpos));
             s[j] = y;
+            keep[j] = case_kept(c, p, i, h, x) ? 1 / (1 - d->dropout) : 0;
         }
     }
 }
 
-static void answer_row(attention_case *c, int64_t i, int h, double *s, double *t)
+static void answer_row(attention_case *c, int64_t i, int h, double *s, double *t, double *keep)
 {
     const weft_attn_desc *d = &c->d;
     attention_result *w = &c->want;
     int g = (d->head0 + h) / d->group - d->kv_head0;
     int64_t at = i * d->H + h;
     double *o = w->o + at * d->Dv, *dq = w->dq + at * d->D, *dout = c->dout + at * d->Dv, *q = c->q + at * d->D;
-    scores(c, i, h, s, t);
+    scores(c, i, h, s, t, keep);
     double top = c->sinks ? c->sinks[h] : -INFINITY, sum = 0, delta = 0;
     for (int64_t j = 0; j < c->k_rows; j++) top = fmax(top, s[j]);
     w->lse[at] = -INFINITY;
@@ -179,15 +211,16 @@ static void answer_row(attention_case *c, int64_t i, int h, double *s, double *t
     w->lse[at] = top + log(sum);
     for (int64_t j = 0; j < c->k_rows; j++) {
         s[j] = exp(s[j] - top) / sum;
-        for (int x = 0; x < d->Dv && s[j] != 0; x++) o[x] += s[j] * c->v[(j * d->Hkv + g) * d->Dv + x];
+        for (int x = 0; x < d->Dv && s[j] != 0; x++) o[x] += keep[j] * s[j] * c->v[(j * d->Hkv + g) * d->Dv + x];
     }
     delta = dot(o, dout, d->Dv);
     if (c->sinks) w->dsinks[h] -= exp(c->sinks[h] - top) / sum * delta;
     for (int64_t j = 0; j < c->k_rows; j++) {
         if (s[j] == 0) continue;
         int64_t key = j * d->Hkv + g;
-        double ds = s[j] * (dot(dout, c->v + key * d->Dv, d->Dv) - delta) * (1 - t[j] * t[j]) * d->scale;
-        for (int x = 0; x < d->Dv; x++) w->dv[key * d->Dv + x] += s[j] * dout[x];
+        double dp = keep[j] * dot(dout, c->v + key * d->Dv, d->Dv);
+        double ds = s[j] * (dp - delta) * (1 - t[j] * t[j]) * d->scale;
+        for (int x = 0; x < d->Dv; x++) w->dv[key * d->Dv + x] += keep[j] * s[j] * dout[x];
         for (int x = 0; x < d->D; x++) {
             dq[x] += ds * c->k[key * d->D + x];
             w->dk[key * d->D + x] += ds * q[x];
@@ -199,10 +232,10 @@ void case_answer(attention_case *c)
 {
     result_free(&c->want);
     c->want = result_new(c);
-    double *s = zeros(c->k_rows), *t = zeros(c->k_rows);
+    double *s = zeros(c->k_rows), *t = zeros(c->k_rows), *keep = zeros(c->k_rows);
     for (int64_t i = 0; i < c->q_rows; i++)
-        for (int h = 0; h < c->d.H; h++) answer_row(c, i, h, s, t);
-    free(s), free(t);
+        for (int h = 0; h < c->d.H; h++) answer_row(c, i, h, s, t, keep);
+    free(s), free(t), free(keep);
 }
 
 /* ---- a kernel's run ------------------------------------------------------------------------------- */
@@ -264,8 +297,8 @@ void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec,
     for (size_t i = 0; i < bytes / sizeof *work; i++) work[i] = NAN;
 
     weft_attn_run run = {.work = work, .threads = threads};
-    weft_attn_fwd_io f = {q, k, v, qw + GAP, kw + GAP, vw + GAP, acc, m, l, 0};
-    weft_attn_bwd_io b = {q, k, v, dout, qw + GAP, kw + GAP, vw + GAP, ow + GAP, m, l, delta, dq, dk, dv, 0};
+    weft_attn_fwd_io f = {q, k, v, qw + GAP, kw + GAP, vw + GAP, acc, m, l, c->word3};
+    weft_attn_bwd_io b = {q, k, v, dout, qw + GAP, kw + GAP, vw + GAP, ow + GAP, m, l, delta, dq, dk, dv, c->word3};
     ops->start(&d, acc, m, l, qn);
     for (int i = 0, from = 0; i < c->calls; from = c->call_end[i++])
         ops->forward(&d, &f, c->pair + from, c->call_end[i] - from, &run);

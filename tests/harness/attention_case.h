@@ -17,6 +17,7 @@ typedef struct attention_result { /* dense, double; sizes as in attention_case *
 
 typedef struct attention_case {
     weft_attn_desc d;      /* alibi is set by the run from `alibi` */
+    uint32_t word3;        /* step, layer and site of dropout */
     int64_t q_rows, k_rows;
     int calls, call_end[CASE_MAX_CALLS]; /* pairs of call c: [call_end[c-1], call_end[c]) */
     int n;
@@ -28,6 +29,8 @@ typedef struct attention_case {
 
 /* Heads, sizes, scale 1/sqrt(D), full visibility; no rows and pairs yet. H must be a multiple of Hkv. */
 void case_init(attention_case *c, int H, int Hkv, int D, int Dv);
+void case_add(attention_case *c, weft_attn_pair pair);
+/* Rows `step` positions apart. */
 void case_add_pair(attention_case *c, int64_t q_row, int64_t nq, int64_t q_pos, int64_t q_step, int64_t k_row,
                    int64_t nk, int64_t k_pos, int64_t k_step);
 void case_end_call(attention_case *c);
@@ -36,13 +39,17 @@ void case_end_call(attention_case *c);
 void case_simple(attention_case *c, int64_t nq, int64_t nk);
 /* One call with a pair per document. */
 void case_documents(attention_case *c, const int64_t *lengths, int n);
-/* Tokens in `parts` shares, contiguous or striped; call i lets share a see share (a + i) mod parts, the way
- * a ring does. */
-void case_ring(attention_case *c, int64_t tokens, int parts, bool striped);
+/* Tokens in `parts` shares, which lie one after the other in memory: contiguous (stripe 0), or dealt `stripe` tokens
+ * at a time. Call i lets share a see share (a + i) mod parts, the way a ring does. */
+void case_ring(attention_case *c, int64_t tokens, int parts, int64_t stripe);
+/* Whether dropout keeps query row i of head h (of those here) and row x of pair p's keys. */
+bool case_kept(const attention_case *c, const weft_attn_pair *p, int64_t i, int h, int64_t x);
 
 /* Random operands (normal; q times `q_size`), then the answer. They are exact in fp32, or, with bits16, in both
  * bf16 and fp16. */
 void case_fill(attention_case *c, bool bits16, uint64_t seed, double q_size, bool sinks, bool alibi);
+/* The same without the answer: what case_run needs. */
+void case_operands(attention_case *c, bool bits16, uint64_t seed, double q_size, bool sinks, bool alibi);
 /* The answer for the operands that are there. */
 void case_answer(attention_case *c);
 /* Frees operands and answer; the shape stays and can be filled again. */

@@ -1,78 +1,7 @@
 /* test_attention.c — every attention kernel against the float64 answer: masks, sizes, heads, pairs, threads.
  * labels: small */
 /* timeout: 300 */
-#include "harness/attention_case.h"
-#include "kern/attention/attention_impl.h"
-#include "kern/kern.h"
-
-typedef struct kernel {
-    const char *name;
-    weft_isa isa;
-    weft_prec prec;
-    void (*fill)(weft_attn_ops *ops, weft_prec prec);
-    double limit, lse_limit;
-} kernel;
-
-/* Limits of design.md section 6. bf16: 2.5 times the error of an ideal kernel, 6e-3 or a little more in every
- * stored case; fp16 the same. lse of 16-bit inputs is computed in fp32 from exact inputs, so it keeps fp32's. */
-static const kernel kernels[] = {
-    {"ref fp64", WEFT_ISA_REF, WEFT_PREC_F64, weft_attn_fill_ref, 1e-12, 1e-13},
-    {"ref fp32", WEFT_ISA_REF, WEFT_PREC_F32, weft_attn_fill_ref, 2e-6, 1e-5},
-    {"ref bf16", WEFT_ISA_REF, WEFT_PREC_BF16, weft_attn_fill_ref, 6e-3, 1e-5},
-    {"ref fp16", WEFT_ISA_REF, WEFT_PREC_F16, weft_attn_fill_ref, 6e-3, 1e-5},
-    {"avx2 fp32", WEFT_ISA_AVX2, WEFT_PREC_F32, weft_attn_fill_avx2, 2e-6, 1e-5},
-    {"avx2 bf16", WEFT_ISA_AVX2, WEFT_PREC_BF16, weft_attn_fill_avx2, 6e-3, 1e-5},
-    {"avx2 fp16", WEFT_ISA_AVX2, WEFT_PREC_F16, weft_attn_fill_avx2, 6e-3, 1e-5},
-    {"avx512 fp32", WEFT_ISA_AVX512, WEFT_PREC_F32, weft_attn_fill_avx512, 2e-6, 1e-5},
-    {"avx512 bf16", WEFT_ISA_AVX512, WEFT_PREC_BF16, weft_attn_fill_avx512, 6e-3, 1e-5},
-    {"avx512 fp16", WEFT_ISA_AVX512, WEFT_PREC_F16, weft_attn_fill_avx512, 6e-3, 1e-5},
-};
-#define FOR_KERNELS(k) \
-    for (const kernel *k = kernels; k < kernels + sizeof kernels / sizeof *kernels; k++) \
-        if (weft_isa_available(k->isa))
-
-static weft_attn_ops ops_of(const kernel *k)
-{
-    weft_attn_ops ops;
-    k->fill(&ops, k->prec);
-    return ops;
-}
-
-static bool bits16(const kernel *k) { return k->prec == WEFT_PREC_BF16 || k->prec == WEFT_PREC_F16; }
-
-static void check_threads(const attention_case *c, const kernel *k, const attention_result *one, const char *what)
-{
-    weft_attn_ops ops = ops_of(k);
-    attention_result more = result_new(c);
-    for (int threads = 2; threads <= 3; threads++) {
-        char text[128];
-        case_run(c, &ops, k->prec, threads, &more);
-        snprintf(text, sizeof text, "%s, %s, %d threads", k->name, what, threads);
-        case_check_same(c, one, &more, text);
-    }
-    result_free(&more);
-}
-
-/* The case as it stands, with every kernel, and with 2 and 3 threads, whose bits must be those of 1. The
- * precisions of an instruction set share their source, so that fp32 (fp64) speaks for the threads of all. */
-static void check_all(attention_case *c, double q_size, bool sinks, bool alibi, double loosen, const char *what)
-{
-    for (int half = 0; half < 2; half++) {
-        case_fill(c, half, (uint64_t)(c->q_rows * 17 + c->k_rows + c->d.D * 7919), q_size, sinks, alibi);
-        FOR_KERNELS(k) {
-            if (bits16(k) != half) continue;
-            weft_attn_ops ops = ops_of(k);
-            char text[128];
-            attention_result one = result_new(c);
-            case_run(c, &ops, k->prec, 1, &one);
-            snprintf(text, sizeof text, "%s, %s", k->name, what);
-            case_check(c, &one, k->limit * loosen, k->lse_limit, text);
-            if (k->prec == (k->isa == WEFT_ISA_REF ? WEFT_PREC_F64 : WEFT_PREC_F32)) check_threads(c, k, &one, what);
-            result_free(&one);
-        }
-        case_clear(c);
-    }
-}
+#include "attention_kernels.h"
 
 static void masks(void **state)
 {
@@ -190,15 +119,17 @@ static void rings(void **state)
 {
     (void)state;
     static const weft_mask mask[] = {{true, -1, -1, 0}, {false, -1, -1, 0}, {true, 30, -1, 0}, {true, 40, -1, 100}};
-    for (int striped = 0; striped < 2; striped++)
+    static const int64_t stripe[] = {0, 1, 3, 16};
+    for (int s = 0; s < 4; s++)
         for (int parts = 2; parts <= 4; parts++)
             for (int i = 0; i < 4; i++) {
+                if (stripe[s] > 1 && (parts + i) % 2) continue; /* half of them: time */
                 attention_case c;
                 char text[64];
                 case_init(&c, 3, 1, 24, 24);
-                case_ring(&c, 157, parts, striped);
+                case_ring(&c, 157, parts, stripe[s]);
                 c.d.mask = mask[i];
-                snprintf(text, sizeof text, "%s ring of %d, mask %d", striped ? "striped" : "contiguous", parts, i);
+                snprintf(text, sizeof text, "stripe %d, ring of %d, mask %d", (int)stripe[s], parts, i);
                 check_all(&c, 1, true, i & 1, 1, text);
             }
 }
@@ -229,6 +160,31 @@ static void sparse_queries(void **state)
     check_all(&c, 1, false, false, 15, "queries 301 apart, keys 3 apart");
 }
 
+/* Runs of any length on either side, of different lengths and distances, cut inside a run, with a tail that is no
+ * whole run; windows narrower than a gap; every rule of scores that reads positions. */
+static void runs(void **state)
+{
+    (void)state;
+    static const int64_t rows[][4] = { /* runs and steps of queries and keys */
+        {1, 1, 5, 9}, {7, 7, 2, 3}, {2, 5, 1, 1}, {64, 128, 64, 128}, {3, 100, 5, 8}, {500, 500, 1, 4},
+    };
+    static const weft_mask mask[] = {{true, -1, -1, 0}, {true, 30, -1, 0}, {false, 3, 60, 0}, {true, -1, -1, 90}};
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 4; j++) {
+            const int64_t *r = rows[i];
+            attention_case c;
+            char text[64];
+            case_init(&c, 3, 1, 20, 20);
+            case_add(&c, (weft_attn_pair){.q_row = 2, .nq = 75, .q_pos = 40, .q_run = r[0], .q_step = r[1],
+                                          .k_row = 1, .nk = 251, .k_pos = 5, .k_run = r[2], .k_step = r[3]});
+            case_end_call(&c);
+            c.d.mask = mask[j];
+            if (j == 2) c.d.softcap = 5;
+            snprintf(text, sizeof text, "runs %d/%d and %d/%d, mask %d", (int)r[0], (int)r[1], (int)r[2], (int)r[3], j);
+            check_all(&c, 1, false, i & 1, j == 2 ? 3 : 1, text);
+        }
+}
+
 static void long_rows(void **state)
 {
     (void)state;
@@ -256,29 +212,6 @@ static void empty_rows(void **state)
 }
 
 /* ---- central differences -------------------------------------------------------------------------- */
-
-static double objective(attention_case *c)
-{
-    double sum = 0;
-    case_answer(c);
-    for (int64_t i = 0; i < c->q_rows * c->d.H * c->d.Dv; i++) sum += c->want.o[i] * c->dout[i];
-    return sum;
-}
-
-static void differences(attention_case *c, double *x, const double *grad, int64_t n, const char *name)
-{
-    const double h = 1e-5;
-    for (int64_t i = 0; i < n; i += 1 + n / 40) {
-        double keep = x[i], up, down;
-        x[i] = keep + h, up = objective(c);
-        x[i] = keep - h, down = objective(c);
-        x[i] = keep;
-        double numeric = (up - down) / (2 * h);
-        /* h^2 times a third derivative of some tens */
-        if (!(fabs(numeric - grad[i]) <= 1e-8 * fmax(1, fabs(numeric))))
-            fail_msg("d%s[%lld] = %.12g, central difference %.12g", name, (long long)i, grad[i], numeric);
-    }
-}
 
 /* The fp64 backward is the derivative of the forward formula, for every rule of scores at once. */
 static void central_differences(void **state)
@@ -403,7 +336,7 @@ static void G19_window_is_not_full_causal(void **state)
     (void)state;
     attention_case c;
     case_init(&c, 1, 1, 1, 1);
-    case_ring(&c, 16, 2, false);
+    case_ring(&c, 16, 2, 0);
     c.d.mask.causal = true, c.d.mask.left = 2;
     probe(&c);
     double want[16] = {0, 0.5};
@@ -491,7 +424,9 @@ static void refusals(void **state)
     REFUSED(d.mask.prefix = -1, "prefix");
     REFUSED(d.softcap = -1, "softcap");
     REFUSED(d.scale = NAN, "scale");
-    REFUSED(d.dropout = 0.1, "dropout");
+    REFUSED(d.dropout = 1, "dropout 1; must be");
+    REFUSED(d.dropout = -0.1, "dropout");
+    REFUSED(d.dropout = NAN, "dropout");
 #undef REFUSED
 }
 
@@ -508,6 +443,7 @@ int main(void)
         cmocka_unit_test(rings),
         cmocka_unit_test(documents),
         cmocka_unit_test(sparse_queries),
+        cmocka_unit_test(runs),
         cmocka_unit_test(long_rows),
         cmocka_unit_test(empty_rows),
         cmocka_unit_test(central_differences),

@@ -9,6 +9,10 @@ typedef struct dice { uint64_t seed; int64_t at; } dice;
 static int64_t pick(dice *d, int64_t n) { return weft_permute(d->seed, 3, 1 << 20, d->at++ % (1 << 20)) % n; }
 
 static int64_t position(int64_t pos, int64_t run, int64_t step, int64_t i) { return pos + i / run * step + i % run; }
+static bool visible(const weft_mask *m, const weft_attn_pair *p, int64_t i, int64_t j)
+{
+    return weft_visible(m, position(p->q_pos, p->q_run, p->q_step, i), position(p->k_pos, p->k_run, p->k_step, j));
+}
 
 /* Runs of 1 to 4 with gaps of 0 to 5: one contiguous piece, one run that does not end, stripes, and the like. */
 static void draw(dice *d, weft_mask *m, weft_attn_pair *p)
@@ -22,8 +26,8 @@ static void draw(dice *d, weft_mask *m, weft_attn_pair *p)
 
 static void say(const weft_mask *m, const weft_attn_pair *p, const char *what)
 {
-    fail_msg("%s: causal %d window %lld %lld prefix %lld, q %lld rows from %lld in runs of %lld every %lld, k %lld from "
-             "%lld in runs of %lld every %lld", what, m->causal, (long long)m->left, (long long)m->right,
+    fail_msg("%s: causal %d window %lld %lld prefix %lld, q %lld rows from %lld in runs of %lld every %lld, "
+             "k %lld from %lld in runs of %lld every %lld", what, m->causal, (long long)m->left, (long long)m->right,
              (long long)m->prefix, (long long)p->nq, (long long)p->q_pos, (long long)p->q_run, (long long)p->q_step,
              (long long)p->nk, (long long)p->k_pos, (long long)p->k_run, (long long)p->k_step);
 }
@@ -31,7 +35,8 @@ static void say(const weft_mask *m, const weft_attn_pair *p, const char *what)
 static void positions_come_in_runs(void **state)
 {
     (void)state;
-    weft_attn_pair p = {.nq = 100, .q_pos = 7, .q_run = 3, .q_step = 10, .nk = 100, .k_pos = 7, .k_run = 5, .k_step = 5};
+    weft_attn_pair p = {.nq = 100, .q_pos = 7, .q_run = 3, .q_step = 10,
+                        .nk = 100, .k_pos = 7, .k_run = 5, .k_step = 5};
     static const int64_t first[] = {7, 8, 9, 17, 18, 19, 27};
     for (int i = 0; i < 7; i++) assert_int_equal(weft_attn_qpos(&p, i), first[i]);
     for (int64_t begin = 0; begin < 12; begin++) {
@@ -56,7 +61,7 @@ static void a_query_sees_one_interval_of_keys(void **state)
             int64_t lo, hi, q = position(p.q_pos, p.q_run, p.q_step, i);
             weft_attn_key_range(&m, &p, q, &lo, &hi);
             for (int64_t j = 0; j < p.nk; j++)
-                if (weft_visible(&m, q, position(p.k_pos, p.k_run, p.k_step, j)) != (lo <= j && j < hi))
+                if (visible(&m, &p, i, j) != (lo <= j && j < hi))
                     say(&m, &p, "keys of a query");
         }
     }
@@ -79,8 +84,7 @@ static void the_queries_of_some_keys(void **state)
             last_lo = lo, last_hi = hi;
             for (int64_t i = 0; i < p.nq; i++)
                 for (int64_t j = j0; j < j1; j++)
-                    if (weft_visible(&m, position(p.q_pos, p.q_run, p.q_step, i), position(p.k_pos, p.k_run, p.k_step, j)) &&
-                        (i < lo || i >= hi))
+                    if (visible(&m, &p, i, j) && (i < lo || i >= hi))
                         say(&m, &p, "queries of keys");
         }
     }
@@ -97,8 +101,7 @@ static void area_equals_a_count_over_the_mask(void **state)
         draw(&d, &m, &p);
         int64_t want = 0;
         for (int64_t i = 0; i < p.nq; i++)
-            for (int64_t j = 0; j < p.nk; j++)
-                want += weft_visible(&m, position(p.q_pos, p.q_run, p.q_step, i), position(p.k_pos, p.k_run, p.k_step, j));
+            for (int64_t j = 0; j < p.nk; j++) want += visible(&m, &p, i, j);
         if (weft_attn_area(&m, &p) != want) say(&m, &p, "area");
         nonzero += want > 0;
         closed += p.q_run == p.q_step && p.k_run == p.k_step && want > 0;

@@ -42,7 +42,8 @@ void weft_attn_query_range(const weft_mask *m, const weft_attn_pair *p, int64_t 
 bool weft_attn_kept(double dropout, uint64_t seed, uint32_t word3, uint32_t sample, uint32_t head, int64_t q_token,
                     int64_t k_token)
 {
-    weft_philox_out x = weft_philox(seed, (uint32_t)(k_token >> 2), (uint32_t)q_token, weft_philox_word2(sample, head), word3);
+    weft_philox_out x = weft_philox(seed, (uint32_t)(k_token >> 2), (uint32_t)q_token,
+                                    weft_philox_word2(sample, head), word3);
     return (double)x.w[k_token & 3] >= dropout * 0x1p32;
 }
 
@@ -92,7 +93,8 @@ weft_status weft_attn_check(const weft_attn_desc *d)
         return weft_fail(WEFT_ERR_REFUSED, "attention: scale %g; must be finite, usually 1/sqrt(%d)", d->scale, d->D);
     if (!isfinite(d->softcap) || d->softcap < 0)
         return weft_fail(WEFT_ERR_REFUSED, "attention: softcap %g; must be 0 (none) or positive", d->softcap);
-    if (d->dropout != 0)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: dropout %g of scores is not built; use 0", d->dropout);
+    if (!(d->dropout >= 0 && d->dropout < 1)) /* NaN is neither */
+        return weft_fail(WEFT_ERR_REFUSED, "attention: dropout %g; must be 0 (none) or a probability below 1",
+                         d->dropout);
     return WEFT_OK;
 }

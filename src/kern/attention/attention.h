@@ -142,7 +142,7 @@ bool weft_attn_kept(double dropout, uint64_t seed, uint32_t word3, uint32_t samp
 int64_t weft_attn_area(const weft_mask *mask, const weft_attn_pair *pair);
 
 /* Refuses shapes that no kernel takes (D or Dv outside 1..256, heads that do not divide, a window below
- * -1, dropout, ...), with the rule and a value that works. */
+ * -1, a dropout of 1, ...), with the rule and a value that works. */
 weft_status weft_attn_check(const weft_attn_desc *d);
 
 #endif

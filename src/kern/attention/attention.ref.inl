@@ -27,6 +27,15 @@ static NAME(score) NAME(score_of)(const weft_attn_desc *d, int h, const C *q, co
     return y;
 }
 
+/* What dropout multiplies a weight by, and the gradient with respect to it. */
+static R NAME(keep)(const weft_attn_desc *d, uint32_t word3, const weft_attn_pair *p, int h, int64_t qpos, int64_t kpos)
+{
+    uint32_t head = (uint32_t)(d->head0 + h);
+    if (!(d->dropout > 0)) return 1;
+    bool kept = weft_attn_kept(d->dropout, d->seed, word3, p->sample, head, qpos + p->base, kpos + p->base);
+    return kept ? (R)(1 / (1 - d->dropout)) : 0;
+}
+
 static void NAME(start)(const weft_attn_desc *d, void *acc, void *m, void *l, int64_t rows)
 {
     for (int64_t i = 0; i < rows * d->H * d->Dv; i++) ((R *)acc)[i] = 0;
@@ -44,8 +53,9 @@ static void NAME(forward_row)(const weft_attn_desc *d, const weft_attn_fwd_io *i
     int64_t at = (p->q_row + i) * d->H + h, qpos = weft_attn_qpos(p, i);
     const C *q = (const C *)io->q + (p->q_row + i) * io->q_ld + (int64_t)h * d->D;
     R *acc = (R *)io->acc + at * d->Dv, m = ((R *)io->m)[at], l = ((R *)io->l)[at];
-    for (int64_t j = 0; j < p->nk; j++) {
-        int64_t kpos = weft_attn_kpos(p, j);
+    weft_attn_walk key = weft_attn_kwalk(p, 0);
+    for (int64_t j = 0; j < p->nk; j++, weft_attn_walk_on(&key)) {
+        int64_t kpos = key.pos;
         if (!weft_visible(&d->mask, qpos, kpos)) continue;
         const C *k = (const C *)io->k + (p->k_row + j) * io->k_ld + (int64_t)g * d->D;
         const C *v = (const C *)io->v + (p->k_row + j) * io->v_ld + (int64_t)g * d->Dv;
@@ -57,9 +67,9 @@ static void NAME(forward_row)(const weft_attn_desc *d, const weft_attn_fwd_io *i
             l *= shrink;
             m = s;
         }
-        R e = FN(exp)(s - m);
-        for (int x = 0; x < d->Dv; x++) acc[x] += e * FROM_C(v[x]);
-        l += e;
+        R e = FN(exp)(s - m), kept = e * NAME(keep)(d, io->drop_word3, p, h, qpos, kpos);
+        for (int x = 0; x < d->Dv; x++) acc[x] += kept * FROM_C(v[x]);
+        l += e; /* of all keys: dropout acts on what softmax gave */
     }
     ((R *)io->m)[at] = m;
     ((R *)io->l)[at] = l;
@@ -139,16 +149,18 @@ static void NAME(backward_row)(const weft_attn_desc *d, const weft_attn_bwd_io *
     R *dq = (R *)io->dq + at * d->D;
     R m = ((const R *)io->m)[at], l = ((const R *)io->l)[at], delta = ((const R *)io->delta)[at];
     if (l == 0) return; /* a row without keys has no gradient */
-    for (int64_t j = 0; j < p->nk; j++) {
-        int64_t kpos = weft_attn_kpos(p, j), krow = p->k_row + j;
+    weft_attn_walk key = weft_attn_kwalk(p, 0);
+    for (int64_t j = 0; j < p->nk; j++, weft_attn_walk_on(&key)) {
+        int64_t kpos = key.pos, krow = p->k_row + j;
         if (!weft_visible(&d->mask, qpos, kpos)) continue;
         const C *k = (const C *)io->k + krow * io->k_ld + (int64_t)g * d->D;
         const C *v = (const C *)io->v + krow * io->v_ld + (int64_t)g * d->Dv;
         R *dk = (R *)io->dk + (krow * d->Hkv + g) * d->D, *dv = (R *)io->dv + (krow * d->Hkv + g) * d->Dv;
         NAME(score) y = NAME(score_of)(d, h, q, k, qpos - kpos);
         R e = FN(exp)(y.s - m) / l;
-        for (int x = 0; x < d->Dv; x++) dv[x] += e * FROM_C(dout[x]);
-        R ds = e * (NAME(dot)(dout, v, d->Dv) - delta) * (1 - y.t * y.t) * (R)d->scale;
+        R keep = NAME(keep)(d, io->drop_word3, p, h, qpos, kpos), kept = e * keep;
+        for (int x = 0; x < d->Dv; x++) dv[x] += kept * FROM_C(dout[x]);
+        R ds = e * (keep * NAME(dot)(dout, v, d->Dv) - delta) * (1 - y.t * y.t) * (R)d->scale;
         for (int x = 0; x < d->D; x++) {
             dq[x] += ds * FROM_C(k[x]);
             dk[x] += ds * FROM_C(q[x]);

@@ -10,6 +10,7 @@
 
 #include "kern/attention/simd_gemm.inl"
 #include "kern/attention/simd_pack.inl"
+#include "kern/attention/simd_drop.inl"
 #include "kern/attention/simd_tasks.inl"
 #include "kern/attention/simd_forward.inl"
 #include "kern/attention/simd_backward.inl"
@@ -53,11 +54,13 @@ static void forward(weft_prec c, const weft_attn_desc *d, const weft_attn_fwd_io
                     int64_t n, const weft_attn_run *run)
 {
     tasks *q = work_tasks(run);
+    dropout drop = dropout_of(d, io->drop_word3); /* before denormals are flushed: p may be one */
 #pragma omp parallel num_threads(run->threads)
     {
         simd_mode mode = simd_enter();
         int me = weft_attn_thread();
         fwd_buffers b;
+        b.dropout = &drop;
         task t;
         forward_carve(&b, d, work_floats(run, d, me));
         while (take(q, &t, d, pairs, n, forward_tasks, run, me)) forward_task(&b, d, io, &t, c, run, me);
@@ -69,11 +72,13 @@ static void backward(weft_prec c, const weft_attn_desc *d, const weft_attn_bwd_i
                      int64_t n, const weft_attn_run *run)
 {
     tasks *q = work_tasks(run);
+    dropout drop = dropout_of(d, io->drop_word3); /* before denormals are flushed: p may be one */
 #pragma omp parallel num_threads(run->threads)
     {
         simd_mode mode = simd_enter();
         int me = weft_attn_thread();
         bwd_buffers b;
+        b.dropout = &drop;
         task t;
         backward_carve(&b, d, work_floats(run, d, me));
         while (take(q, &t, d, pairs, n, backward_tasks, run, me))

@@ -1,6 +1,7 @@
 /* simd_backward.inl — backward, one tile of keys at a time:
  *   S^T = K Q^T    dP^T = V dO^T    P^T = exp(S^T - m) / l    dS^T = scale P^T (dP^T - delta) (1 - tanh^2)
  *   dV += P^T dO   dK += dS^T Q     dQ += dS K
+ * With dropout dP^T is dropped before delta is subtracted, and P^T for dV only.
  * dK and dV belong to the task. The dQ of a query tile gets its parts in ascending order of key tiles (see
  * README.md), so the sums have one order for any number of threads. */
 
@@ -11,6 +12,9 @@ typedef struct bwd_buffers {
     float *s, *ds;               /* [KEYS x LANES]: S^T then P^T; dP^T then dS^T */
     lanes t;
     float m[LANES], inv_l[LANES], delta[LANES];
+    const dropout *dropout;
+    drop_lanes drop_lanes;
+    drop_block drop;
 } bwd_buffers;
 
 static size_t backward_floats(const weft_attn_desc *d)
@@ -48,19 +52,20 @@ static void queries_in(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_
 }
 
 static inline __attribute__((always_inline)) void gradients_column(bwd_buffers *b, int n, int v, const rules *r,
-                                                                   const bool plain)
+                                                                   const bool plain, const bool drop)
 {
     V m = vload(b->m + v * VLEN), inv_l = vload(b->inv_l + v * VLEN), delta = vload(b->delta + v * VLEN);
-    V scale = vset(r->scale);
+    V scale = vset(r->scale), keep = vset(b->dropout->scale);
     for (int j = 0; j < n; j++) {
         float *ps = b->s + j * LANES + v * VLEN, *pds = b->ds + j * LANES + v * VLEN;
-        V tanh, s = vload(ps), e, ds;
+        V tanh, s = vload(ps), dp = vload(pds), e, ds;
+        if (drop) dp = drop_apply(&b->drop, j, dp, keep);
         if (plain) {
             e = vmul(vexp(vfms(s, scale, m)), inv_l);
-            ds = vmul(e, vmul(scale, vsub(vload(pds), delta)));
+            ds = vmul(e, vmul(scale, vsub(dp, delta)));
         } else {
             e = vmul(vexp(vsub(rules_score(r, s, j, v, &tanh), m)), inv_l);
-            ds = vmul(e, vmul(scale, vsub(vload(pds), delta)));
+            ds = vmul(e, vmul(scale, vsub(dp, delta)));
             if (r->cap > 0) ds = vmul(ds, vfnma(tanh, tanh, vset(1)));
             if (r->masked) { /* selected, not multiplied: a hidden key may hold NaN */
                 VM seen = rules_visible(r, j, v);
@@ -68,7 +73,7 @@ static inline __attribute__((always_inline)) void gradients_column(bwd_buffers *
                 ds = vsel(seen, ds, vzero());
             }
         }
-        vstore(ps, e);
+        vstore(ps, drop ? drop_apply(&b->drop, j, e, keep) : e);
         vstore(pds, ds);
     }
 }
@@ -76,9 +81,14 @@ static inline __attribute__((always_inline)) void gradients_column(bwd_buffers *
 /* S^T, dP^T -> P^T, dS^T in place. */
 static void gradients(bwd_buffers *b, int n, const rules *r)
 {
-    for (int v = 0; v < b->t.nv; v++)
-        if (rules_plain(r)) gradients_column(b, n, v, r, true);
-        else gradients_column(b, n, v, r, false);
+    bool plain = rules_plain(r), drop = b->dropout->on;
+    for (int v = 0; v < b->t.nv; v++) {
+        if (drop) drop_decide(&b->drop, b->dropout, &b->drop_lanes, v);
+        if (plain && !drop) gradients_column(b, n, v, r, true, false);
+        else if (plain) gradients_column(b, n, v, r, true, true);
+        else if (!drop) gradients_column(b, n, v, r, false, false);
+        else gradients_column(b, n, v, r, false, true);
+    }
 }
 
 /* Keys [j0, j1) of the task's tile, which starts at key `from`, against the query tile b->t; dQ to b->dq. */
@@ -91,6 +101,10 @@ static void backward_block(bwd_buffers *b, const weft_attn_desc *d, const weft_a
     rules_set(&r, d, p, &b->t, j0, j1);
     gemm(b->s, LANES, (mat){b->k + ko, dp, 1}, b->qt, LANES, n, b->t.nv, d->D, false);
     gemm(b->ds, LANES, (mat){b->v + vo, vp, 1}, b->doutt, LANES, n, b->t.nv, d->Dv, false);
+    if (b->dropout->on) {
+        drop_lanes_set(&b->drop_lanes, b->dropout, d, p, &b->t);
+        drop_keys_set(&b->drop.keys, b->dropout, p, j0, j1);
+    }
     gradients(b, n, &r);
     gemm(b->dv + vo, vp, (mat){b->s, LANES, 1}, b->dout, vp, n, vectors(d->Dv), b->t.n, true);
     gemm(b->dk + ko, dp, (mat){b->ds, LANES, 1}, b->q, dp, n, vectors(d->D), b->t.n, true);

@@ -10,12 +10,15 @@ typedef struct fwd_tile {
     lanes t;
     float *qt, *ot; /* [D x LANES], [Dv x LANES] */
     float m[LANES], l[LANES];
+    drop_lanes drop;
 } fwd_tile;
 
 typedef struct fwd_buffers {
     float *k, *v;    /* [KEYS x padded(D)], [KEYS x padded(Dv)] */
     float *s, *rows; /* [KEYS x LANES], [LANES x padded(max(D, Dv))] */
     fwd_tile tile[FWD_TILES];
+    const dropout *dropout;
+    drop_block drop;
 } fwd_buffers;
 
 static size_t forward_floats(const weft_attn_desc *d)
@@ -148,6 +151,10 @@ static void forward_block(fwd_buffers *b, fwd_tile *f, const weft_attn_desc *d, 
     rules_set(&r, d, p, &f->t, j0, j1);
     gemm(b->s, LANES, k, f->qt, LANES, n, f->t.nv, d->D, false);
     softmax(f, b->s, n, &r, d->Dv);
+    if (b->dropout->on) { /* after the sums: l is that of all keys */
+        drop_keys_set(&b->drop.keys, b->dropout, p, j0, j1);
+        drop_weights(&b->drop, b->s, n, b->dropout, &f->drop, f->t.nv);
+    }
     gemm(f->ot, LANES, vt, b->s, LANES, d->Dv, f->t.nv, n, true);
 }
 
@@ -181,6 +188,7 @@ static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_att
         lanes_in(b->rows, &f->t, io->q, io->q_ld, c, d->D);
         transpose(f->qt, LANES, b->rows, padded(d->D), f->t.n, d->D);
         state_in(f, b->rows, d, io);
+        if (b->dropout->on) drop_lanes_set(&f->drop, b->dropout, d, t->p, &f->t);
         lo = weft_min_i64(lo, f->t.lo);
         hi = weft_max_i64(hi, f->t.hi);
     }

@@ -79,7 +79,7 @@ typedef struct lanes {
     int64_t q0, q1;        /* first and last position */
     int64_t lo, hi;        /* keys that any lane sees: [lo, hi) of the pair */
     int64_t row[LANES];    /* row in the arrays */
-    int64_t i[LANES];      /* row in the pair */
+    int64_t pos[LANES];    /* position */
     int head[LANES];
 } lanes;
 
@@ -105,14 +105,18 @@ static void lanes_set(lanes *t, const weft_attn_desc *d, const weft_attn_pair *p
     int h = (int)(first % gr->heads);
     t->n = (int)weft_min_i64(LANES, p->nq * gr->heads - first);
     t->nv = vectors(t->n);
+    weft_attn_walk q = weft_attn_qwalk(p, i);
     for (int x = 0; x < t->n; x++) {
         t->row[x] = p->q_row + i;
-        t->i[x] = i;
+        t->pos[x] = q.pos;
         t->head[x] = gr->h0 + h;
-        if (++h == gr->heads) h = 0, i++;
+        if (++h == gr->heads) {
+            h = 0, i++;
+            weft_attn_walk_on(&q);
+        }
     }
-    t->q0 = weft_attn_qpos(p, t->i[0]);
-    t->q1 = weft_attn_qpos(p, t->i[t->n - 1]);
+    t->q0 = t->pos[0];
+    t->q1 = t->pos[t->n - 1];
     weft_attn_key_range(&d->mask, p, t->q0, &t->lo, &unused);
     weft_attn_key_range(&d->mask, p, t->q1, &unused, &t->hi);
 }
@@ -127,26 +131,33 @@ static void lanes_in(float *dst, const lanes *t, const void *src, int64_t ld, we
 typedef struct rules {
     bool masked, alibi;
     float scale, cap, inv_cap;      /* cap 0: none */
-    float step;                     /* of key positions */
     int32_t lo[LANES], hi[LANES];   /* visible keys of a lane, counted from j0 (masked only) */
     float slope[LANES], ahead[LANES]; /* query position - position of key j0 (alibi only) */
+    float behind[KEYS];             /* position of a key - position of key j0 (alibi only) */
 } rules;
 
 static void rules_lanes(rules *r, const weft_attn_desc *d, const weft_attn_pair *p, const lanes *t, int64_t j0,
                         int64_t j1)
 {
-    int64_t lo = 0, hi = 0, last = -1;
+    int64_t lo = 0, hi = 0, last = -1, k0 = weft_attn_kpos(p, j0);
     for (int x = 0; x < t->nv * VLEN; x++) {
         bool real = x < t->n;
-        if (r->masked && real && t->i[x] != last) {
-            last = t->i[x];
-            weft_attn_key_range(&d->mask, p, weft_attn_qpos(p, last), &lo, &hi);
+        if (r->masked && real && t->row[x] != last) { /* the heads of a row share its interval */
+            last = t->row[x];
+            weft_attn_key_range(&d->mask, p, t->pos[x], &lo, &hi);
         }
         r->lo[x] = real ? (int32_t)(weft_max_i64(j0, weft_min_i64(j1, lo)) - j0) : 0;
         r->hi[x] = real ? (int32_t)(weft_max_i64(j0, weft_min_i64(j1, hi)) - j0) : 0;
         r->slope[x] = real && r->alibi ? ((const float *)d->alibi)[t->head[x]] : 0;
-        r->ahead[x] = real ? (float)(weft_attn_qpos(p, t->i[x]) - weft_attn_kpos(p, j0)) : 0;
+        r->ahead[x] = real ? (float)(t->pos[x] - k0) : 0;
     }
+}
+
+static void rules_keys(rules *r, const weft_attn_pair *p, int64_t j0, int64_t j1)
+{
+    weft_attn_walk k = weft_attn_kwalk(p, j0);
+    int64_t k0 = k.pos;
+    for (int64_t j = j0; j < j1; j++, weft_attn_walk_on(&k)) r->behind[j - j0] = (float)(k.pos - k0);
 }
 
 /* Keys [j0, j1) (not empty, all inside the tile's range) against tile t. */
@@ -159,8 +170,8 @@ static void rules_set(rules *r, const weft_attn_desc *d, const weft_attn_pair *p
     r->scale = (float)d->scale;
     r->cap = (float)d->softcap;
     r->inv_cap = d->softcap > 0 ? (float)(1 / d->softcap) : 0;
-    r->step = (float)p->k_step;
     if (r->masked || r->alibi) rules_lanes(r, d, p, t, j0, j1);
+    if (r->alibi) rules_keys(r, p, j0, j1);
 }
 
 static inline bool rules_plain(const rules *r) { return !r->masked && !r->alibi && !(r->cap > 0); }
@@ -175,7 +186,7 @@ static inline V rules_score(const rules *r, V s, int j, int v, V *tanh_out)
         y = vmul(vset(r->cap), *tanh_out);
     }
     if (r->alibi) {
-        V distance = vabs(vsub(vload(r->ahead + v * VLEN), vset((float)j * r->step)));
+        V distance = vabs(vsub(vload(r->ahead + v * VLEN), vset(r->behind[j])));
         y = vfnma(vload(r->slope + v * VLEN), distance, y);
     }
     return y;

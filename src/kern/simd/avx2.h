@@ -29,6 +29,12 @@ static inline VM vmask_n(int64_t n)
 }
 static inline VM vmask_and(VM a, VM b) { return _mm256_and_ps(a, b); }
 static inline int vmask_any(VM m) { return _mm256_movemask_ps(m) != 0; }
+static inline uint16_t vmask_bits(VM m) { return (uint16_t)_mm256_movemask_ps(m); }
+static inline VM vmask_of(uint16_t bits)
+{
+    __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(bits), lane), lane));
+}
 
 static inline V vzero(void) { return _mm256_setzero_ps(); }
 static inline V vset(float x) { return _mm256_set1_ps(x); }
@@ -59,7 +65,18 @@ static inline VM vle(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 static inline VM veq(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 static inline V vsel(VM m, V yes, V no) { return _mm256_blendv_ps(no, yes, m); }
 
-static inline VI vi_load(const int32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+static inline VI vi_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+static inline VI vi_set(uint32_t x) { return _mm256_set1_epi32((int)x); }
+static inline VI vi_xor(VI a, VI b) { return _mm256_xor_si256(a, b); }
+static inline VI vi_xor3(VI a, VI b, VI c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
+static inline VI vi_mul_wide(VI a, VI b) { return _mm256_mul_epu32(a, b); }
+static inline VI vi_high(VI a) { return _mm256_srli_epi64(a, 32); }
+static inline VI vi_join(VI even, VI odd) { return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa); }
+static inline VM vi_above(VI a, VI b)
+{
+    __m256i flip = _mm256_set1_epi32(INT32_MIN); /* only signed comparisons exist */
+    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_xor_si256(a, flip), _mm256_xor_si256(b, flip)));
+}
 static inline VM vi_within(VI lo, VI hi, int32_t j)
 {
     __m256i x = _mm256_set1_epi32(j);

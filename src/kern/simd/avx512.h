@@ -31,6 +31,9 @@ typedef __mmask16 VM;
 static inline VM vmask_n(int64_t n) { return (VM)(n >= VLEN ? 0xffffu : (1u << n) - 1u); }
 static inline VM vmask_and(VM a, VM b) { return (VM)(a & b); }
 static inline int vmask_any(VM m) { return m != 0; }
+/* Bit i for lane i, and back. */
+static inline uint16_t vmask_bits(VM m) { return m; }
+static inline VM vmask_of(uint16_t bits) { return bits; }
 
 static inline V vzero(void) { return _mm512_setzero_ps(); }
 static inline V vset(float x) { return _mm512_set1_ps(x); }
@@ -64,7 +67,17 @@ static inline VM vle(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 static inline VM veq(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 static inline V vsel(VM m, V yes, V no) { return _mm512_mask_blend_ps(m, no, yes); }
 
-static inline VI vi_load(const int32_t *p) { return _mm512_loadu_si512((const void *)p); }
+static inline VI vi_load(const void *p) { return _mm512_loadu_si512(p); }
+static inline VI vi_set(uint32_t x) { return _mm512_set1_epi32((int)x); }
+static inline VI vi_xor(VI a, VI b) { return _mm512_xor_si512(a, b); }
+static inline VI vi_xor3(VI a, VI b, VI c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
+/* 64-bit numbers in pairs of lanes: the product of the low halves; the high half moved down; the low halves of
+ * `even` and `odd` as one vector of 32-bit lanes. */
+static inline VI vi_mul_wide(VI a, VI b) { return _mm512_mul_epu32(a, b); }
+static inline VI vi_high(VI a) { return _mm512_srli_epi64(a, 32); }
+static inline VI vi_join(VI even, VI odd) { return _mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA); }
+/* unsigned a > b */
+static inline VM vi_above(VI a, VI b) { return _mm512_cmpgt_epu32_mask(a, b); }
 /* lanes with lo <= j < hi */
 static inline VM vi_within(VI lo, VI hi, int32_t j)
 {
