@@ -51,6 +51,12 @@ void weft_progress_step(weft_progress_line *p, double now, const weft_record *r)
 void weft_progress_note(weft_progress_line *p, const char *text); /* a line of its own: the live line makes way */
 void weft_progress_done(weft_progress_line *p);                   /* ends an open line; call it before leaving */
 
+/* A Chrome trace (JSON; Perfetto and chrome://tracing open it): open, each rank's events, close. Times are microseconds
+ * since `origin`, a time of the ranks' clocks. What a trace's ring no longer holds is missing. LOCAL */
+void weft_chrome_open(weft_text *out);
+weft_status weft_chrome_rank(weft_text *out, int rank, const weft_trace *trace, double origin);
+void weft_chrome_close(weft_text *out);
+
 double weft_resident_bytes(void); /* VmRSS of this process; 0 when unknown */
 
 #endif

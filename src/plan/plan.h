@@ -1,4 +1,5 @@
-/* plan.h — the door of the room `plan`: what a run will need, before it runs. Pure functions, LOCAL. */
+/* plan.h — the door of the room `plan`: what a run will need, before it runs. LOCAL; results depend on the arguments
+ * alone. */
 #ifndef WEFT_PLAN_H
 #define WEFT_PLAN_H
 
@@ -15,5 +16,43 @@ typedef struct weft_plan_state { /* bytes on one rank that stay from step to ste
  * gradients, no moments. Refuses sizes that do not fit into 64 bits. */
 weft_status weft_plan_state_bytes(const weft_model_config *config, weft_prec prec, bool train, weft_plan_state *out);
 int64_t weft_plan_state_total(const weft_plan_state *s);
+
+/* ---- the simulator ---------------------------------------------------------------------------------- */
+
+typedef struct weft_sim_ask { /* attention, layer after layer, forward and then backward, on simulated ranks */
+    weft_cp_problem problem;      /* slots are ignored: there is one micro-batch */
+    weft_cp_options options;      /* profile NULL: weft_profile_default; its rates are charged */
+    const weft_docs *docs;        /* of every row of keys; NULL: one document per row */
+    int cp, groups;               /* ranks that share each sequence; such groups side by side */
+    bool interleaved;             /* group g is ranks g, g + groups, ...; else neighbours */
+    bool needs_poll;              /* transfers begin only when both ranks look (weft_sim_model) */
+    int layers;
+    const int *traced;            /* [n_traced] ranks whose events go to `trace`, a whole Chrome trace */
+    int n_traced;
+    weft_text *trace;
+} weft_sim_ask;
+
+typedef struct weft_sim_rank_result { /* of one rank, all layers */
+    double forward_seconds, backward_seconds; /* from the common start to its end; from there to its end */
+    double compute_seconds;       /* charged by kernels */
+    double exposed_seconds, flight_seconds;   /* as counted by comm, with those of the whole call */
+    int64_t forward_bytes, backward_bytes, forward_messages, backward_messages; /* sent, as counted by comm */
+    weft_cp_traffic planned;      /* of one layer */
+    double memory_bytes;          /* of the plan's buffers, and what is kept for backward */
+} weft_sim_rank_result;
+
+typedef struct weft_sim_result {
+    int ranks;
+    weft_sim_rank_result *rank;   /* [ranks] */
+    weft_text plan;               /* of rank 0, as it describes itself */
+    double forward_seconds, backward_seconds; /* until the last rank had done it */
+} weft_sim_result;
+
+/* The real context-parallel code over the simulated transport (weft_run_sim), with kernels that charge time. Refuses
+ * what planning refuses. Buffers have no memory, so any size is fine that fits into addresses. LOCAL */
+weft_status weft_simulate(weft_sim_result *out, const weft_sim_ask *ask);
+void weft_sim_result_free(weft_sim_result *r);
+/* What a profile says of the network, for weft_run_sim. LOCAL, pure */
+weft_sim_model weft_sim_model_of(const weft_profile *profile);
 
 #endif
