@@ -245,7 +245,7 @@ static weft_status make_shard(weft_shard *s, weft_arena *arena, const weft_sim_a
         docs = (weft_docs){B, T, cu, first};
     }
     WEFT_TRY(weft_docs_check(&docs));
-    WEFT_TRY(weft_shard_alloc(s, arena, a->cp, weft_shard_capacity(B, docs.first[B] - B, a->cp)));
+    WEFT_TRY(weft_shard_alloc(s, arena, a->cp, weft_shard_capacity(a->problem.layout, B, T, docs.first[B] - B, a->cp)));
     return weft_shard_make(s, a->problem.layout, &docs, pos0);
 }
 

@@ -1,0 +1,257 @@
+/* labels: small */
+/* The real plans on simulated ranks: every strategy and layout that there is ends without dead-lock and sends what it
+ * planned; bytes equal the formulas, written down once more here; times behave as the theory says. The whole
+ * product of strategies, layouts and ranks is in test_sim_all. */
+#include "harness/test.h"
+#include "harness/sim_case.h"
+
+/* ---- no dead-lock ------------------------------------------------------------------------------------------ */
+
+/* What varies beside strategy, layout and P: dealt out so that each P meets several. */
+static void vary(sim_case *c, int k)
+{
+    c->no_overlap = k % 3 == 0;
+    c->mask = k % 4 == 0 ? (weft_mask){false, -1, -1, 0} : k % 4 == 3 ? (weft_mask){true, 20, -1, 0} : (weft_mask){true, -1, -1, 0};
+    c->groups = 1 + k % 3;
+    c->interleaved = k % 2;
+    c->pieces = k % 5 == 1 ? 300 : 0;
+    c->layers = 1 + k % 2;
+    c->needs_poll = k % 7 == 0;
+}
+
+static void every_strategy_and_layout_ends(void **state)
+{
+    (void)state;
+    static const int ranks[] = {1, 2, 3, 4, 5, 7, 8, 13, 16};
+    int n = 0, k = 0, ran = 0;
+    const char *const *names = weft_cp_names(&n);
+    for (int s = 0; s < n; s++)
+        for (int l = 0; l < WEFT_LAYOUT_COUNT; l++)
+            for (size_t p = 0; p < sizeof ranks / sizeof *ranks; p++, k++) {
+                sim_case c = sim_case_make(names[s], (weft_layout_kind)l, ranks[p], k % 2 ? 257 : 33);
+                vary(&c, k);
+                ran += sim_case_check(&c);
+            }
+    assert_true(ran > 9 * (n - 2) * WEFT_LAYOUT_COUNT / 2);
+}
+
+static void more_ranks_than_tokens(void **state)
+{
+    (void)state;
+    int n = 0;
+    const char *const *names = weft_cp_names(&n);
+    for (int s = 0; s < n; s++)
+        for (int l = 0; l < WEFT_LAYOUT_COUNT; l++) {
+            sim_case c = sim_case_make(names[s], (weft_layout_kind)l, 7, 3);
+            c.mask.causal = true;
+            sim_case_check(&c);
+        }
+}
+
+/* Documents that differ between the rows, with empty ones and ones of one token. */
+static void documents(void **state)
+{
+    (void)state;
+    static const int64_t cu[] = {0, 1, 1, 40, 257, 0, 0, 200, 201, 257, 257}, first[] = {0, 5, 11};
+    weft_docs docs = {2, 257, cu, first};
+    int n = 0;
+    const char *const *names = weft_cp_names(&n);
+    for (int s = 0; s < n; s++)
+        for (int l = 0; l < WEFT_LAYOUT_COUNT; l++) {
+            sim_case c = sim_case_make(names[s], (weft_layout_kind)l, 4, 257);
+            c.B = 2;
+            c.docs = &docs;
+            c.mask.causal = l % 2 == 0;
+            sim_case_check(&c);
+        }
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------- */
+
+/* design.md section 6: K,V out of rank r: gather and pairwise (P-1) n_r rows, the ring T - n_{r+1}; dK,dV: all of them
+ * T - n_r. */
+static void check_formula(const sim_case *c)
+{
+    weft_sim_result out;
+    if (!sim_case_run(c, &out)) return;
+    int64_t width = (int64_t)c->Hkv * (c->D + c->Dv), total = c->B * c->T;
+    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), g = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
+    bool ring = !strcmp(c->strategy, "ring");
+    for (int r = 0; r < c->P; r++) {
+        int64_t mine = weft_shard_rows(c->layout, c->B, c->T, c->P, r),
+                next = weft_shard_rows(c->layout, c->B, c->T, c->P, (r + 1) % c->P);
+        int64_t kv = (ring ? total - next : (c->P - 1) * mine) * width * e, dkv = (total - mine) * width * g;
+        char text[300];
+        if (out.rank[r].forward_bytes != kv || out.rank[r].backward_bytes != kv + dkv)
+            fail_msg("%s: rank %d sent %lld and %lld bytes, the formulas say %lld and %lld", sim_case_text(c, text, sizeof text), r,
+                     (long long)out.rank[r].forward_bytes, (long long)out.rank[r].backward_bytes, (long long)kv,
+                     (long long)(kv + dkv));
+    }
+    weft_sim_result_free(&out);
+}
+
+static void bytes_of_a_full_mask(void **state)
+{
+    (void)state;
+    static const char *const strategies[] = {"pcp", "ring", "pairwise"};
+    static const int ranks[] = {2, 5, 8, 64};
+    static const int64_t lengths[] = {257, 1001};
+    int n = 0;
+    const char *const *names = weft_cp_names(&n);
+    for (int s = 0; s < 3; s++) {
+        bool known = false;
+        for (int i = 0; i < n; i++) known |= !strcmp(names[i], strategies[s]);
+        for (int k = 0; known && k < 8; k++) {
+            sim_case c = sim_case_make(strategies[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), ranks[k % 4], lengths[k / 4]);
+            c.prec = k % 2 ? WEFT_PREC_F32 : WEFT_PREC_BF16;
+            check_formula(&c);
+        }
+    }
+}
+
+/* ---- time -------------------------------------------------------------------------------------------------- */
+
+/* No latency, one rate each for kernels and links. */
+static weft_profile rates(double flops, double bytes)
+{
+    weft_profile p = weft_profile_default();
+    p.latency_seconds = p.node_latency_seconds = 0;
+    p.link_bytes_per_second = p.rank_bytes_per_second = p.node_bytes_per_second = bytes;
+    p.flops_per_second[WEFT_PREC_BF16] = flops;
+    p.memory_bytes_per_second = 1e18; /* nothing but attention and links takes time */
+    return p;
+}
+
+static double forward_seconds(const sim_case *c)
+{
+    weft_sim_result out;
+    assert_true(sim_case_run(c, &out));
+    double t = out.forward_seconds;
+    weft_sim_result_free(&out);
+    return t;
+}
+
+/* Sums of at most a few hundred products in double. */
+static bool close_to(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
+
+/* theory c3: a ring step hides its transfer when its compute takes at least as long: n rows of keys against n queries,
+ * n^2 H 2 (D + Dv) / F, and n Hkv (D + Dv) e / B of transfer. */
+static void a_ring_hides_its_transfers(void **state)
+{
+    (void)state;
+    enum { P = 8, N = 64 };
+    sim_case c = sim_case_make("ring", WEFT_LAYOUT_CONTIGUOUS, P, P * N);
+    double step = (double)N * N * c.H * 2 * (c.D + c.Dv), transfer = (double)N * c.Hkv * (c.D + c.Dv) * 2;
+    weft_profile fast = rates(step, transfer * 1.01), slow = rates(step, transfer / 3); /* a step takes 1 s, a transfer 0.99 s or 3 s */
+    c.profile = &fast;
+    assert_true(close_to(forward_seconds(&c), P));
+    c.no_overlap = true;
+    assert_true(close_to(forward_seconds(&c), P + (P - 1) / 1.01));
+    c.no_overlap = false;
+    c.profile = &slow;
+    assert_true(close_to(forward_seconds(&c), 3 * (P - 1) + 1));
+}
+
+/* theory c5: a causal ring over contiguous shares waits for its slowest rank in every step: P - 1/2 full blocks where
+ * the mean is P/2; zigzag gives every rank the same in every step. Blocks count with n^2, diagonals with n (n + 1) / 2. */
+static void balance_of_causal_rings(void **state)
+{
+    (void)state;
+    enum { P = 8, N = 64 };
+    sim_case c = sim_case_make("ring", WEFT_LAYOUT_CONTIGUOUS, P, P * N);
+    weft_profile p = rates((double)N * N * c.H * 2 * (c.D + c.Dv), 1e18);
+    c.profile = &p;
+    c.mask.causal = true;
+    double diagonal = 0.5 * (N + 1) / N, mean = (P - 1) / 2.0 + diagonal;
+    assert_true(close_to(forward_seconds(&c), P - 1 + diagonal));
+    c.layout = sim_layout(WEFT_LAYOUT_ZIGZAG);
+    assert_true(close_to(forward_seconds(&c), mean));
+    weft_sim_result out;
+    assert_true(sim_case_run(&c, &out));
+    for (int r = 0; r < P; r++) assert_true(close_to(out.rank[r].compute_seconds, mean * (1 + p.backward_factor)));
+    weft_sim_result_free(&out);
+}
+
+static void two_runs_take_the_same_time(void **state)
+{
+    (void)state;
+    int n = 0;
+    const char *const *names = weft_cp_names(&n);
+    for (int s = 0; s < n; s++) {
+        sim_case c = sim_case_make(names[s], WEFT_LAYOUT_ZIGZAG, !strcmp(names[s], "none") ? 1 : 4, 1001);
+        c.mask.causal = true;
+        c.groups = 3;
+        c.interleaved = true;
+        c.layers = 2;
+        weft_sim_result a, b;
+        assert_true(sim_case_run(&c, &a));
+        assert_true(sim_case_run(&c, &b));
+        assert_memory_equal(a.rank, b.rank, (size_t)a.ranks * sizeof *a.rank);
+        assert_true(a.forward_seconds > 0 && a.backward_seconds > 0);
+        weft_sim_result_free(&a);
+        weft_sim_result_free(&b);
+    }
+}
+
+/* Groups that do not share a link take the time of one. */
+static void groups_side_by_side(void **state)
+{
+    (void)state;
+    weft_profile p = weft_profile_default();
+    sim_case c = sim_case_make("ring", WEFT_LAYOUT_ZIGZAG, 4, 257);
+    c.profile = &p;
+    double one = forward_seconds(&c);
+    for (int k = 0; k < 2; k++) {
+        c.groups = 3;
+        c.interleaved = k;
+        assert_true(close_to(forward_seconds(&c), one));
+    }
+}
+
+/* The same program on a network that is slower between nodes: a ring that crosses it waits for it. */
+static void nodes(void **state)
+{
+    (void)state;
+    sim_case c = sim_case_make("ring", WEFT_LAYOUT_ZIGZAG, 4, 257);
+    weft_profile p = rates(1e15, 1e6);
+    p.node_bytes_per_second = 1e9;
+    c.profile = &p;
+    double inside = forward_seconds(&c);
+    p.node_ranks = 2;
+    double across = forward_seconds(&c);
+    assert_true(across > 100 * inside);
+    p.node_ranks = 4;
+    assert_true(close_to(forward_seconds(&c), inside));
+}
+
+static void bad_asks_are_refused(void **state)
+{
+    (void)state;
+    weft_sim_result out;
+    weft_sim_ask a = {.problem = {.prec = WEFT_PREC_F32, .B = 1, .Tq = 8, .T = 8, .max_docs = 1, .H = 2, .Hkv = 2, .D = 4, .Dv = 4,
+                                  .scale = 1, .mask = {false, -1, -1, 0}, .slots = 1},
+                      .options = {.strategy = "ring", .overlap = true}, .cp = 2, .groups = 1, .layers = 1};
+    assert_ok(weft_simulate(&out, &a));
+    assert_true(out.backward_seconds == 0); /* not asked for */
+    weft_sim_result_free(&out);
+    weft_sim_ask b = a;
+    b.cp = 0;
+    assert_refused(weft_simulate(&out, &b), "groups of 0 ranks");
+    b = a, b.layers = 0;
+    assert_refused(weft_simulate(&out, &b), "0 layers");
+    b = a, b.traced = (int[]){2}, b.n_traced = 1;
+    assert_refused(weft_simulate(&out, &b), "rank 2 to be traced");
+    b = a, b.options.strategy = "rings";
+    assert_refused(weft_simulate(&out, &b), "did you mean \"ring\"");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_strategy_and_layout_ends), cmocka_unit_test(more_ranks_than_tokens),
+        cmocka_unit_test(documents), cmocka_unit_test(bytes_of_a_full_mask), cmocka_unit_test(a_ring_hides_its_transfers),
+        cmocka_unit_test(balance_of_causal_rings), cmocka_unit_test(two_runs_take_the_same_time),
+        cmocka_unit_test(groups_side_by_side), cmocka_unit_test(nodes), cmocka_unit_test(bad_asks_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,88 @@
+/* labels: long */
+/* timeout: 3600 */
+/* The whole proof on simulated ranks: every strategy x every layout x P = 1 .. 64, forward and backward, with two or three
+ * groups side by side, ends and sends what it planned; bytes of full masks equal the formulas up to P = 512; 4,096 ranks
+ * once. What test_sim checks in small is not repeated. */
+#include "harness/test.h"
+#include "harness/sim_case.h"
+
+#include <sys/resource.h>
+
+static const weft_mask full = {false, -1, -1, 0}, causal = {true, -1, -1, 0}, window = {true, 30, -1, 0}, both = {false, 9, 5, 0};
+
+static void every_number_of_ranks(void **state)
+{
+    (void)state;
+    int n = 0, ran = 0;
+    const char *const *names = weft_cp_names(&n);
+    const weft_mask *const masks[] = {&full, &causal, &window, &both};
+    for (int s = 0; s < n; s++)
+        for (int l = 0; l < WEFT_LAYOUT_COUNT; l++)
+            for (int P = 1; P <= 64; P++)
+                for (int k = 0; k < 4; k++) {
+                    sim_case c = sim_case_make(names[s], (weft_layout_kind)l, P, (k + P) % 3 ? 257 : 1001);
+                    c.mask = *masks[(k + P) % 4];
+                    c.no_overlap = k % 2;
+                    c.groups = 1 + (k + P + l) % 3;
+                    c.interleaved = k / 2;
+                    c.pieces = (k + l) % 3 == 0 ? 1000 : 0;
+                    c.layers = 1 + k / 3;
+                    c.H = 64, c.Hkv = k % 2 ? 64 : 8;
+                    c.D = c.Dv = 2;
+                    ran += sim_case_check(&c);
+                }
+    assert_true(ran >= 4 * 64 * WEFT_LAYOUT_COUNT * (n - 1));
+}
+
+/* The ring: T - n_{r+1} rows of K,V; pcp and pairwise (P - 1) n_r; dK,dV: T - n_r. */
+static void bytes_up_to_512_ranks(void **state)
+{
+    (void)state;
+    static const int ranks[] = {96, 127, 128, 255, 512};
+    int n = 0;
+    const char *const *names = weft_cp_names(&n);
+    for (int s = 0; s < n; s++) {
+        bool ring = !strcmp(names[s], "ring");
+        if (!ring && strcmp(names[s], "pcp") && strcmp(names[s], "pairwise")) continue;
+        for (int k = 0; k < 10; k++) {
+            sim_case c = sim_case_make(names[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), ranks[k % 5], k / 5 ? 1001 : 257);
+            weft_sim_result out;
+            assert_true(sim_case_run(&c, &out));
+            int64_t width = (int64_t)c.Hkv * (c.D + c.Dv);
+            for (int r = 0; r < c.P; r++) {
+                int64_t mine = weft_shard_rows(c.layout, 1, c.T, c.P, r), next = weft_shard_rows(c.layout, 1, c.T, c.P, (r + 1) % c.P);
+                int64_t kv = (ring ? c.T - next : (c.P - 1) * mine) * width * 2;
+                assert_int_equal(out.rank[r].forward_bytes, kv);
+                assert_int_equal(out.rank[r].backward_bytes, kv + (c.T - mine) * width * 4);
+            }
+            weft_sim_result_free(&out);
+        }
+    }
+}
+
+static double seconds(void) { return weft_now(&weft_clock_real); }
+
+/* A million tokens on 4,096 ranks in one process: 64 ranks over heads, 64 over the sequence. */
+static void four_thousand_ranks(void **state)
+{
+    (void)state;
+    sim_case c = sim_case_make("dcp-ring", WEFT_LAYOUT_ZIGZAG, 4096, 1 << 20);
+    c.H = c.Hkv = 64;
+    c.D = c.Dv = 128;
+    c.mask = causal;
+    c.head_size = 64;
+    double begin = seconds();
+    assert_true(sim_case_check(&c));
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    printf("4096 ranks: %.1f s, largest resident set %.0f MiB\n", seconds() - begin, (double)u.ru_maxrss / 1024);
+    assert_true(u.ru_maxrss < 8l << 20); /* KiB: 2 MiB per rank */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_number_of_ranks), cmocka_unit_test(bytes_up_to_512_ranks), cmocka_unit_test(four_thousand_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
