@@ -1,0 +1,77 @@
+/* labels: small */
+/* Kernels that charge time: what they charge, against the formulas, and that they touch nothing: every pointer they
+ * get here is one that must not be followed. */
+#include "harness/test.h"
+#include "kern/kern.h"
+
+static void charge(void *ud, double seconds) { *(double *)ud += seconds; }
+static void poll(void *ud) { ++*(int *)ud; }
+
+static const weft_clock *counting(double *sum)
+{
+    static weft_clock clock;
+    clock = (weft_clock){weft_clock_real.now, charge, sum};
+    return &clock;
+}
+
+static weft_charge rates(const weft_clock *clock)
+{
+    return (weft_charge){clock, {1e3, 2e3, 4e3, 8e3}, 2.5, 1e6};
+}
+
+static void *const nowhere = (void *)16; /* not mapped */
+
+static void attention_is_charged_by_visible_pairs(void **state)
+{
+    (void)state;
+    double sum = 0;
+    int polls = 0;
+    weft_charge r = rates(counting(&sum));
+    weft_kern kern;
+    assert_ok(weft_kern_init_charge(&kern, &r));
+    weft_attn_desc d = {.H = 3, .Hkv = 1, .D = 8, .Dv = 6, .group = 3, .scale = 1, .mask = {true, -1, -1, 0}};
+    /* a triangle of 33, and a rectangle of 5 x 7 that lies behind */
+    const weft_attn_pair pairs[] = {{0, 33, 0, 1, 1, 0, 33, 0, 1, 1, 0, 0}, {33, 5, 100, 1, 1, 33, 7, 10, 1, 1, 0, 0}};
+    const double operations = (33.0 * 34 / 2 + 35) * 3 * 2 * (8 + 6);
+    for (int p = 0; p < WEFT_PREC_COUNT; p++) {
+        const weft_attn_ops *a = &kern.op[p].attn;
+        weft_attn_run run = {.threads = 1, .poll = poll, .poll_ud = &polls, .charge = kern.charge};
+        weft_attn_fwd_io f = {nowhere, nowhere, nowhere, 24, 8, 6, nowhere, nowhere, nowhere, 0};
+        weft_attn_bwd_io b = {nowhere, nowhere, nowhere, nowhere, 24, 8, 6, 18, nowhere, nowhere, nowhere, nowhere, nowhere, nowhere, 0};
+        assert_string_equal(a->name, "charge");
+        assert_int_equal(a->work_bytes(&d, 4), 0);
+        a->start(&d, nowhere, nowhere, nowhere, 38);
+        a->delta(&d, nowhere, nowhere, nowhere, nowhere, 18, nowhere, 18, nowhere, nowhere, 38, 1);
+        sum = 0;
+        a->forward(&d, &f, pairs, 2, &run);
+        assert_at_most(fabs(sum - operations / r.flops_per_second[p]), 1e-12 * sum); /* one rounding per operation */
+        sum = 0;
+        a->backward(&d, &b, pairs, 2, &run);
+        assert_at_most(fabs(sum - 2.5 * operations / r.flops_per_second[p]), 1e-12 * sum);
+        a->finish(&d, nowhere, 18, nowhere, nowhere, nowhere, nowhere, nowhere, 38, 1);
+    }
+    assert_int_equal(polls, 2 * WEFT_PREC_COUNT);
+}
+
+static void rates_must_be_positive(void **state)
+{
+    (void)state;
+    double sum = 0;
+    weft_kern kern;
+    weft_charge r = rates(counting(&sum));
+    r.flops_per_second[WEFT_PREC_BF16] = 0;
+    assert_refused(weft_kern_init_charge(&kern, &r), "0 operations per second for bf16");
+    r = rates(counting(&sum)), r.backward_factor = NAN;
+    assert_refused(weft_kern_init_charge(&kern, &r), "more than 0");
+    r = rates(counting(&sum)), r.memory_bytes_per_second = -1;
+    assert_refused(weft_kern_init_charge(&kern, &r), "-1 bytes per second");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_is_charged_by_visible_pairs),
+        cmocka_unit_test(rates_must_be_positive),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
