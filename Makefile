@@ -7,7 +7,7 @@ export WEFT_CC := $(CC)
 endif
 export BUILD JOBS
 
-.PHONY: all build demo test test-long asan tsan clean
+.PHONY: all build demo test test-long asan tsan mutants clean
 all: build
 	@tools/checklist.sh $(BUILD)
 
@@ -28,8 +28,12 @@ test:
 test-long:
 	@tools/test.sh long
 
+# One planted fault after the other, with the test that catches it.
+mutants:
+	@tools/mutants.sh
+
 asan tsan:
 	@tools/test.sh $@
 
 clean:
-	rm -rf $(BUILD) build-asan build-tsan
+	rm -rf $(BUILD) build-asan build-tsan build-mutants

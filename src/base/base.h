@@ -10,6 +10,7 @@
 #include "base/clock.h"    /* time, the clock hook, deadlines                           */
 #include "base/trace.h"    /* ring of events; emitted here, read by metrics             */
 #include "base/fault.h"    /* fault injection for tests                                 */
+#include "base/plant.h"    /* faults that a mutation build plants                      */
 #include "base/guard.h"    /* finding the first value that is not finite or too large   */
 #include "base/philox.h"   /* randomness by address                                     */
 #include "base/text.h"     /* growing strings, suggestions, sizes with suffixes          */

@@ -10,92 +10,159 @@
 
 #include <string.h>
 
-/* A set of transfers that are waited for together. They use the comm's own requests. */
+/* A set of transfers that are waited for together. They use the world's own requests: collectives of a rank follow one
+ * another, also those of different groups. */
 typedef struct batch {
     weft_comm *c;
     int n, tag;
     weft_status st;
 } batch;
 
+static weft_req *next_request(batch *b) { return &b->c->world->reqs[b->n++]; }
+
 static void take(batch *b, void *buf, size_t bytes, int peer)
 {
-    if (b->st == WEFT_OK) b->st = weft_irecv(b->c, buf, bytes, peer, b->tag, WEFT_MEM_HOST, NULL, &b->c->reqs[b->n++]);
+    if (b->st == WEFT_OK) b->st = weft_irecv(b->c, buf, bytes, peer, b->tag, WEFT_MEM_HOST, NULL, next_request(b));
 }
 
 static void give(batch *b, const void *buf, size_t bytes, int peer)
 {
-    if (b->st == WEFT_OK) b->st = weft_isend(b->c, buf, bytes, peer, b->tag, WEFT_MEM_HOST, NULL, &b->c->reqs[b->n++]);
+    if (b->st == WEFT_OK) b->st = weft_isend(b->c, buf, bytes, peer, b->tag, WEFT_MEM_HOST, NULL, next_request(b));
 }
 
 /* A collective that stops half-way leaves transfers behind that nobody waits for: the world is done for. */
 static weft_status finish(batch *b)
 {
-    if (b->st == WEFT_OK) b->st = weft_wait_all(b->c->reqs, b->n);
+    if (b->st == WEFT_OK) b->st = weft_wait_all(b->c->world->reqs, b->n);
     return b->st == WEFT_OK ? WEFT_OK : weft_world_fail(b->c->world, b->st);
 }
 
 static batch open_batch(weft_comm *c, int tag) { return (batch){.c = c, .tag = tag, .st = weft_world_good(c->world)}; }
 
-static weft_status sum_of(const size_t *bytes, int n, const char *what)
+/* Exchanges with everybody go in steps 1 .. P-1, of which WEFT_COLL_WINDOW are under way at once: requests and scratch
+ * do not grow with P. No stand-still: who is in the earliest window of all finds that its peers have posted their side,
+ * because they have passed that window or are in it. */
+static int window_end(int P, int first) { return P - first < WEFT_COLL_WINDOW ? P : first + WEFT_COLL_WINDOW; }
+
+/* ---- parts ------------------------------------------------------------------------------------------------ */
+
+/* One part per rank, in rank order: as counted, or as even as can be. */
+typedef struct parts {
+    const int64_t *counts; /* NULL: even shares of `total` */
+    int64_t total;
+    int P;
+} parts;
+
+static int64_t part_len(const parts *p, int i)
 {
-    size_t sum = 0;
-    for (int i = 0; i < n; i++)
-        if (!weft_add_size(sum, bytes[i], &sum))
-            return weft_fail(WEFT_ERR_REFUSED, "%s: the counts do not fit into memory sizes", what);
-    return WEFT_OK;
+    return p->counts ? p->counts[i] : weft_share_begin(p->total, p->P, i + 1) - weft_share_begin(p->total, p->P, i);
 }
 
-/* base + offset; an empty buffer may be NULL, to which C allows to add nothing, not even 0. */
-static char *shifted(const void *base, size_t offset)
+static weft_status count_parts(parts *out, const int64_t *counts, int P, size_t size, const char *what)
+{
+    *out = (parts){.counts = counts, .P = P};
+    for (int i = 0; i < P; i++)
+        if (counts[i] < 0 || __builtin_add_overflow(out->total, counts[i], &out->total))
+            return weft_fail(WEFT_ERR_REFUSED, "%s: the counts do not fit into memory sizes", what);
+    size_t bytes;
+    return weft_size_of(out->total, size, what, &bytes);
+}
+
+/* Sizes in bytes are counts of bytes: what does not fit into int64_t does not fit into memory either. */
+static weft_status byte_parts(parts *out, const size_t *bytes, int P, const char *what)
+{
+    return count_parts(out, (const int64_t *)bytes, P, 1, what);
+}
+
+/* A rank and where its part begins, kept while going from rank to rank: P places in P steps. */
+typedef struct walk { const parts *p; int i; int64_t begin; } walk;
+
+static walk walk_from(const parts *p, int i)
+{
+    walk w = {p, i, 0};
+    if (!p->counts) w.begin = weft_share_begin(p->total, p->P, i);
+    for (int j = 0; j < i && p->counts; j++) w.begin += p->counts[j];
+    return w;
+}
+
+static void walk_up(walk *w)
+{
+    w->begin += part_len(w->p, w->i);
+    if (++w->i == w->p->P) w->i = 0, w->begin = 0;
+}
+
+static void walk_down(walk *w)
+{
+    if (w->i == 0) w->i = w->p->P, w->begin = w->p->total;
+    w->begin -= part_len(w->p, --w->i);
+}
+
+/* base + n elements; an empty buffer may be NULL, to which C allows to add nothing, not even 0. */
+static char *shifted(const void *base, int64_t n, size_t size)
 {
     char *p = (char *)(uintptr_t)base;
-    return offset == 0 ? p : p + offset;
+    return n == 0 ? p : p + (size_t)n * size;
 }
 
-static size_t place_of(const size_t *bytes, int i)
-{
-    size_t at = 0;
-    while (i-- > 0) at += bytes[i];
-    return at;
-}
+static size_t len_bytes(const walk *w, size_t size) { return (size_t)part_len(w->p, w->i) * size; }
 
 /* ---- moving -------------------------------------------------------------------------------------------- */
 
 weft_status weft_all_to_all(weft_comm *c, const void *send, const size_t *send_bytes, void *recv,
                             const size_t *recv_bytes)
 {
-    WEFT_TRY(sum_of(send_bytes, c->size, "all_to_all"));
-    WEFT_TRY(sum_of(recv_bytes, c->size, "all_to_all"));
+    parts out, in;
+    WEFT_TRY(byte_parts(&out, send_bytes, c->size, "all_to_all"));
+    WEFT_TRY(byte_parts(&in, recv_bytes, c->size, "all_to_all"));
     if (send_bytes[c->rank] != recv_bytes[c->rank])
         return weft_fail(WEFT_ERR_REFUSED, "all_to_all: rank %d sends %zu bytes to itself but receives %zu", c->rank,
                          send_bytes[c->rank], recv_bytes[c->rank]);
-    batch b = open_batch(c, WEFT_TAG_A2A);
-    for (int s = 1; s < c->size; s++) {
-        int from = weft_pairwise_from(c->size, c->rank, s);
-        take(&b, shifted(recv, place_of(recv_bytes, from)), recv_bytes[from], from);
+    WEFT_TRY(weft_world_good(c->world));
+    walk to = walk_from(&out, c->rank), from = walk_from(&in, c->rank);
+    if (send_bytes[c->rank] > 0)
+        memcpy(shifted(recv, from.begin, 1), shifted(send, to.begin, 1), send_bytes[c->rank]);
+    for (int first = 1, end; first < c->size; first = end) {
+        end = window_end(c->size, first);
+        batch b = open_batch(c, WEFT_TAG_A2A);
+        for (int s = first; s < end; s++) {
+            walk_down(&from);
+            take(&b, shifted(recv, from.begin, 1), len_bytes(&from, 1), from.i);
+        }
+        for (int s = first; s < end; s++) {
+            walk_up(&to);
+            give(&b, shifted(send, to.begin, 1), len_bytes(&to, 1), to.i);
+        }
+        WEFT_TRY(finish(&b));
     }
-    for (int s = 1; s < c->size; s++) {
-        int to = weft_pairwise_to(c->size, c->rank, s);
-        give(&b, shifted(send, place_of(send_bytes, to)), send_bytes[to], to);
+    return WEFT_OK;
+}
+
+/* send: this rank's part, or its place in recv. */
+static weft_status gather(weft_comm *c, const void *send, void *recv, const parts *p, size_t size)
+{
+    WEFT_TRY(weft_world_good(c->world));
+    walk from = walk_from(p, c->rank);
+    size_t mine = len_bytes(&from, size);
+    char *place = shifted(recv, from.begin, size);
+    if (mine > 0 && place != send) memcpy(place, send, mine);
+    for (int first = 1, end; first < c->size; first = end) {
+        end = window_end(c->size, first);
+        batch b = open_batch(c, WEFT_TAG_GATHER);
+        for (int s = first; s < end; s++) {
+            walk_down(&from);
+            take(&b, shifted(recv, from.begin, size), len_bytes(&from, size), from.i);
+        }
+        for (int s = first; s < end; s++) give(&b, send, mine, weft_pairwise_to(c->size, c->rank, s));
+        WEFT_TRY(finish(&b));
     }
-    if (b.st == WEFT_OK && send_bytes[c->rank] > 0)
-        memcpy(shifted(recv, place_of(recv_bytes, c->rank)), shifted(send, place_of(send_bytes, c->rank)),
-               send_bytes[c->rank]);
-    return finish(&b);
+    return WEFT_OK;
 }
 
 weft_status weft_all_gather(weft_comm *c, const void *send, void *recv, const size_t *counts)
 {
-    WEFT_TRY(sum_of(counts, c->size, "all_gather"));
-    batch b = open_batch(c, WEFT_TAG_GATHER);
-    for (int s = 1; s < c->size; s++) {
-        int from = weft_pairwise_from(c->size, c->rank, s);
-        take(&b, shifted(recv, place_of(counts, from)), counts[from], from);
-    }
-    for (int s = 1; s < c->size; s++) give(&b, send, counts[c->rank], weft_pairwise_to(c->size, c->rank, s));
-    char *mine = shifted(recv, place_of(counts, c->rank));
-    if (b.st == WEFT_OK && counts[c->rank] > 0 && mine != send) memcpy(mine, send, counts[c->rank]);
-    return finish(&b);
+    parts p;
+    WEFT_TRY(byte_parts(&p, counts, c->size, "all_gather"));
+    return gather(c, send, recv, &p, 1);
 }
 
 /* Down a binomial tree in pieces, so that a long message flows through all levels at once. A piece is a
@@ -123,80 +190,114 @@ weft_status weft_broadcast(weft_comm *c, void *data, size_t bytes, int root)
 
 /* ---- reductions ------------------------------------------------------------------------------------------ */
 
-/* One round: rank i is to have elements [begin[i], begin[i] + len[i]) of everybody's `send`, combined in
- * the order i+1, i+2, ..., i. All partial results of this rank fit into the world's scratch. `out` may be
- * this rank's own place in `send`. */
-static weft_status reduce_round(weft_comm *c, const char *send, char *out, size_t size, weft_reduce_fn *combine)
+/* One round: rank i is to have the elements [done, done + most) of its part of everybody's `send`, combined in the order
+ * i+1, i+2, ..., i. `out` may be this rank's own place in `send`. */
+typedef struct reduction {
+    weft_comm *c;
+    const parts *cut;
+    size_t size; /* of an element */
+    int64_t done, most;
+    weft_reduce_fn *combine;
+} reduction;
+
+static int64_t round_len(const reduction *r, int64_t len) { return weft_min_i64(r->most, weft_max_i64(0, len - r->done)); }
+
+/* The partial sum lies in the first slot; the first window has a peer more, whose part starts it. */
+static weft_status reduce_round(const reduction *r, const void *send, char *out)
 {
-    char *slots = c->world->scratch;
-    size_t mine = (size_t)c->len[c->rank] * size;
-    batch b = open_batch(c, WEFT_TAG_REDUCE);
-    for (int s = 1; s < c->size; s++)
-        take(&b, slots + (size_t)(s - 1) * mine, mine, weft_pairwise_to(c->size, c->rank, s));
-    for (int s = 1; s < c->size; s++) {
-        int to = weft_pairwise_from(c->size, c->rank, s);
-        give(&b, send + (size_t)c->begin[to] * size, (size_t)c->len[to] * size, to);
+    weft_comm *c = r->c;
+    walk at = walk_from(r->cut, c->rank), to = at;
+    int64_t len = round_len(r, part_len(r->cut, at.i));
+    size_t mine = (size_t)len * r->size;
+    int used = 0;
+    char *slots;
+    WEFT_TRY(weft_world_scratch(c->world, mine * (size_t)weft_min_i64(c->size - 1, WEFT_COLL_WINDOW), &slots));
+    for (int first = 1, end; first < c->size; first = end) {
+        end = (int)weft_min_i64(c->size, (int64_t)first + WEFT_COLL_WINDOW - used);
+        batch b = open_batch(c, WEFT_TAG_REDUCE);
+        for (int s = first; s < end; s++)
+            take(&b, slots + (size_t)(used + s - first) * mine, mine, weft_pairwise_to(c->size, c->rank, s));
+        for (int s = first; s < end; s++) {
+            walk_down(&to);
+            give(&b, shifted(send, to.begin + weft_min_i64(r->done, part_len(r->cut, to.i)), r->size),
+                 (size_t)round_len(r, part_len(r->cut, to.i)) * r->size, to.i);
+        }
+        WEFT_TRY(finish(&b));
+        for (int k = 1; mine > 0 && k < used + end - first; k++) r->combine(slots, slots + (size_t)k * mine, len);
+        used = 1;
     }
-    WEFT_TRY(finish(&b));
     if (mine == 0) return WEFT_OK;
-    for (int s = 2; s < c->size; s++) combine(slots, slots + (size_t)(s - 1) * mine, c->len[c->rank]);
-    combine(slots, send + (size_t)c->begin[c->rank] * size, c->len[c->rank]);
+    r->combine(slots, shifted(send, at.begin + r->done, r->size), len);
     memcpy(out, slots, mine);
     return WEFT_OK;
 }
 
+/* Elements of a part that one round takes: those of a window fill the scratch. */
 static int64_t round_elements(const weft_comm *c, size_t size)
 {
-    return (int64_t)(WEFT_SCRATCH_BYTES / ((size_t)(c->size - 1) * size));
+    return (int64_t)(WEFT_SCRATCH_BYTES / ((size_t)weft_min_i64(c->size - 1, WEFT_COLL_WINDOW) * size));
 }
 
 weft_status weft_reduce_scatter(weft_comm *c, const void *send, void *recv, const int64_t *counts, weft_dtype t)
 {
-    weft_reduce_fn *combine;
-    WEFT_TRY(weft_reduce_find(&combine, t, WEFT_SUM, "reduce_scatter"));
-    size_t size = weft_dtype_size(t);
-    int64_t most = 0, before = 0;
-    for (int i = 0; i < c->size; i++) {
-        size_t bytes;
-        WEFT_TRY(weft_size_of(counts[i], size, "reduce_scatter", &bytes));
-        if (i < c->rank) before += counts[i];
-        most = weft_max_i64(most, counts[i]);
-    }
+    parts p;
+    reduction r = {.c = c, .cut = &p, .size = weft_dtype_size(t)};
+    WEFT_TRY(weft_reduce_find(&r.combine, t, WEFT_SUM, "reduce_scatter"));
+    WEFT_TRY(count_parts(&p, counts, c->size, r.size, "reduce_scatter"));
+    WEFT_TRY(weft_world_good(c->world));
     if (c->size == 1) {
-        if (counts[0] > 0 && recv != send) memmove(recv, send, (size_t)counts[0] * size);
-        return weft_world_good(c->world);
+        if (counts[0] > 0 && recv != send) memmove(recv, send, (size_t)counts[0] * r.size);
+        return WEFT_OK;
     }
-    int64_t E = round_elements(c, size);
-    for (int64_t done = 0; done < most; done += E) {
-        int64_t at = 0;
-        for (int i = 0; i < c->size; at += counts[i++]) {
-            c->begin[i] = at + weft_min_i64(done, counts[i]);
-            c->len[i] = weft_min_i64(E, weft_max_i64(0, counts[i] - done));
-        }
-        WEFT_TRY(reduce_round(c, send, (char *)recv + (size_t)(c->begin[c->rank] - before) * size, size, combine));
-    }
+    int64_t longest = 0;
+    for (int i = 0; i < c->size; i++) longest = weft_max_i64(longest, counts[i]);
+    r.most = round_elements(c, r.size);
+    for (; r.done < longest; r.done += r.most)
+        WEFT_TRY(reduce_round(&r, send, shifted(recv, weft_min_i64(r.done, counts[c->rank]), r.size)));
     return WEFT_OK;
+}
+
+/* Up a binomial tree to rank 0, each rank adding its children to its own in ascending order, and down again: 2 log P
+ * messages one after the other on a rank, where everybody with everybody would be P of them. */
+static weft_status tree_reduce(weft_comm *c, void *data, int64_t n, size_t size, weft_reduce_fn *combine)
+{
+    int children = 0, parent = weft_tree_parent(c->size, c->rank, 0);
+    while (weft_tree_child(c->size, c->rank, 0, children) >= 0) children++;
+    char *slot;
+    WEFT_TRY(weft_world_scratch(c->world, (size_t)n * size, &slot));
+    for (int i = children - 1; i >= 0; i--) {
+        batch b = open_batch(c, WEFT_TAG_REDUCE);
+        take(&b, slot, (size_t)n * size, weft_tree_child(c->size, c->rank, 0, i));
+        WEFT_TRY(finish(&b));
+        combine(data, slot, n);
+    }
+    if (parent >= 0) {
+        batch b = open_batch(c, WEFT_TAG_REDUCE);
+        give(&b, data, (size_t)n * size, parent);
+        WEFT_TRY(finish(&b));
+    }
+    return weft_broadcast(c, data, (size_t)n * size, 0);
 }
 
 weft_status weft_all_reduce(weft_comm *c, void *data, int64_t n, weft_dtype t, weft_op op)
 {
-    weft_reduce_fn *combine;
-    size_t size = weft_dtype_size(t), bytes;
-    WEFT_TRY(weft_reduce_find(&combine, t, op, "all_reduce"));
-    WEFT_TRY(weft_size_of(n, size, "all_reduce", &bytes));
-    if (c->size == 1) return weft_world_good(c->world);
-    int64_t per_round = round_elements(c, size) * c->size;
+    /* Few ranks are done sooner in two steps. */
+    enum { DIRECT_RANKS = 16 };
+    reduction r = {.c = c, .size = weft_dtype_size(t), .most = INT64_MAX};
+    size_t bytes = 0;
+    WEFT_TRY(weft_reduce_find(&r.combine, t, op, "all_reduce"));
+    WEFT_TRY(weft_size_of(n, r.size, "all_reduce", &bytes));
+    WEFT_TRY(weft_world_good(c->world));
+    if (c->size == 1) return WEFT_OK;
+    if (c->size > DIRECT_RANKS && bytes <= WEFT_SCRATCH_SMALL) return tree_reduce(c, data, n, r.size, r.combine);
+    int64_t per_round = round_elements(c, r.size) * c->size;
     for (int64_t done = 0; done < n; done += per_round) {
-        char *base = (char *)data + (size_t)done * size;
-        int64_t now = weft_min_i64(per_round, n - done);
-        for (int i = 0; i < c->size; i++) {
-            c->begin[i] = weft_share_begin(now, c->size, i);
-            c->len[i] = weft_share_begin(now, c->size, i + 1) - c->begin[i];
-            c->bytes[i] = (size_t)c->len[i] * size;
-        }
-        char *mine = base + (size_t)c->begin[c->rank] * size;
-        WEFT_TRY(reduce_round(c, base, mine, size, combine));
-        WEFT_TRY(weft_all_gather(c, mine, base, c->bytes));
+        char *base = (char *)data + (size_t)done * r.size;
+        parts even = {.total = weft_min_i64(per_round, n - done), .P = c->size};
+        char *mine = shifted(base, weft_share_begin(even.total, c->size, c->rank), r.size);
+        r.cut = &even;
+        WEFT_TRY(reduce_round(&r, base, mine));
+        WEFT_TRY(gather(c, mine, base, &even, r.size));
     }
     return WEFT_OK;
 }
@@ -218,19 +319,13 @@ weft_status weft_barrier(weft_comm *c)
 
 weft_status weft_agree(weft_comm *c, weft_status mine)
 {
-    for (int i = 0; i < c->size; i++) c->bytes[i] = sizeof *c->begin;
-    int64_t status = mine < 0 ? mine : WEFT_OK;
+    int64_t status = mine < 0 ? mine : WEFT_OK, x[2] = {status, status < 0 ? c->rank : c->size}; /* worst; first that is bad */
     char message[WEFT_MESSAGE] = "";
     if (status < 0) strncpy(message, weft_last_error(), sizeof message - 1);
-    WEFT_TRY(weft_all_gather(c, &status, c->begin, c->bytes));
-    int first = -1;
-    int64_t worst = WEFT_OK;
-    for (int i = c->size - 1; i >= 0; i--) {
-        if (c->begin[i] < 0) first = i;
-        worst = weft_min_i64(worst, c->begin[i]);
-    }
-    if (first < 0) return WEFT_OK;
+    WEFT_TRY(weft_all_reduce(c, x, 2, WEFT_I64, WEFT_MIN));
+    if (x[0] >= 0) return WEFT_OK;
+    int first = (int)x[1];
     WEFT_TRY(weft_broadcast(c, message, sizeof message, first));
-    if (status < 0) return (weft_status)worst;
-    return weft_fail((weft_status)worst, "rank %d: %s", c->ranks[first], message);
+    if (status < 0) return (weft_status)x[0];
+    return weft_fail((weft_status)x[0], "rank %d: %s", weft_comm_member(c, first), message);
 }

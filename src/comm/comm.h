@@ -79,6 +79,10 @@ void weft_place(weft_world *w, const char *op, int layer, int step);
 /* COLLECTIVE over the world: every rank calls it for every group in the same order; ranks outside the
  * group get *out = NULL. ranks[] are world ranks, in group order. */
 weft_status weft_comm_create(weft_comm **out, weft_world *w, const int *ranks, int n, const char *name);
+/* COLLECTIVE over the world: all groups of one kind at once, with one comparison between the ranks. group_of[world
+ * size], the same on every rank: rank r goes to group group_of[r], 0 .. world size - 1; inside a group ranks ascend. *out:
+ * this rank's group. */
+weft_status weft_comm_split(weft_comm **out, weft_world *w, const int *group_of, const char *name);
 void weft_comm_destroy(weft_comm *c);
 int weft_comm_rank(const weft_comm *c);
 int weft_comm_size(const weft_comm *c);

@@ -40,7 +40,7 @@ static void open_request(weft_req *req, weft_comm *c, size_t bytes, int peer, in
 {
     *req = (weft_req){.comm = c, .bytes = bytes, .peer = peer, .tag = tag,
                       .state = bytes == 0 ? WEFT_REQ_DONE : WEFT_REQ_POSTED};
-    req->priv[WEFT_REQ_PEER] = (uint64_t)c->ranks[peer];
+    req->priv[WEFT_REQ_PEER] = (uint64_t)weft_comm_member(c, peer);
     req->priv[WEFT_REQ_COMM] = c->id;
     if (bytes > 0) {
         double now = weft_now(&c->world->ctx->clock);

@@ -9,8 +9,12 @@
 enum { WEFT_COMM_NAME = 32, WEFT_MESSAGE = 512 };
 
 /* Room for partial sums of one round of a reduction; larger sums take more rounds. It fits the second-level
- * cache, so partial sums are added while they are still near. */
-enum { WEFT_SCRATCH_BYTES = 1 << 20 };
+ * cache, so partial sums are added while they are still near. Taken when the first sum needs more than the small one
+ * that every world has: thousands of simulated ranks only ever need that. */
+enum { WEFT_SCRATCH_BYTES = 1 << 20, WEFT_SCRATCH_SMALL = 4096 };
+
+/* Steps of an exchange with everybody that are under way at once, each with a send and a receive. */
+enum { WEFT_COLL_WINDOW = 32 };
 
 /* Tags of collectives, above the caller's. One tag per kind is enough: messages of one pair, comm and tag
  * arrive in order, and collectives of one comm follow one another on every rank. */
@@ -26,16 +30,16 @@ struct weft_comm {
     weft_world *world;
     uint32_t id;
     int rank, size;
-    int *ranks; /* group rank -> world rank */
+    int first, step; /* group rank i is world rank first + i * step, as in every mesh, */
+    int *ranks;      /* unless this says otherwise: nothing grows with the group then */
     char name[WEFT_COMM_NAME];
     weft_counters counters; /* flight_seconds lives in `flight` */
     weft_flight flight;
-    /* Scratch of collectives, which follow one another: no collective allocates. */
-    weft_req *reqs;         /* [2 size] */
-    size_t *bytes;          /* [size] */
-    int64_t *begin, *len;   /* [size] each */
     weft_comm *next, *prev; /* the world's list */
 };
+
+/* World rank of a group rank. */
+static inline int weft_comm_member(const weft_comm *c, int i) { return c->ranks ? c->ranks[i] : c->first + i * c->step; }
 
 struct weft_world {
     const weft_transport *tp;
@@ -52,7 +56,11 @@ struct weft_world {
     weft_comm *comms, *all;
     weft_counters dead; /* of destroyed comms */
     weft_flight flight;
-    void *scratch;
+    /* Of collectives, which follow one another on a rank whatever their groups: none allocates in every step. */
+    weft_req *reqs;    /* [2 WEFT_COLL_WINDOW], fewer with few ranks */
+    char *scratch;
+    size_t scratch_bytes;
+    uint8_t *listed;   /* bit per rank; clear between calls that look for ranks listed twice */
     const weft_req *mismatched; /* the first request whose two ends differ in size: ends any wait */
     const weft_req *waits_on;   /* during a wait: the request that it has come to */
     const char *op; /* this rank's place */
@@ -64,6 +72,8 @@ struct weft_world {
 weft_status weft_world_fail(weft_world *w, weft_status st);
 /* WEFT_OK, or the sticky failure with its message. */
 weft_status weft_world_good(const weft_world *w);
+/* At least so many bytes, at most WEFT_SCRATCH_BYTES, until the next call. */
+weft_status weft_world_scratch(weft_world *w, size_t bytes, char **out);
 void weft_flight_begin(weft_flight *f, double now);
 void weft_flight_end(weft_flight *f, double now);
 double weft_flight_seconds(const weft_flight *f, double now);

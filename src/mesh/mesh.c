@@ -1,7 +1,7 @@
 /* mesh.c — coordinates of a rank and the groups along every dimension.
  *
- * Every rank creates every group, those of other ranks too, in one order (dimension by dimension, groups by
- * ascending first rank): group numbers and ring neighbours are then the same everywhere (field report G24). */
+ * Every rank numbers every group, those of other ranks too, in one order (dimension by dimension): group numbers and
+ * ring neighbours are then the same everywhere (field report G24). */
 #include "mesh/mesh.h"
 
 #include <string.h>
@@ -42,39 +42,28 @@ static weft_status check_shape(weft_mesh_shape n, int world)
                      (long long)product, world, world, world);
 }
 
-/* Ranks that agree with `rank` in every coordinate outside `along`. */
-static bool same_group(weft_mesh_shape a, weft_mesh_shape b, unsigned along)
+/* The number of a rank's group: its coordinates outside `along`, mixed as in a rank. */
+static int group_number(weft_mesh_shape n, int rank, unsigned along)
 {
-    return (along & TP || a.tp == b.tp) && (along & CP || a.cp == b.cp) && (along & DP || a.dp == b.dp) &&
-           (along & PP || a.pp == b.pp);
+    weft_mesh_shape at = weft_mesh_coords(n, rank);
+    if (along & TP) at.tp = 0, n.tp = 1;
+    if (along & CP) at.cp = 0, n.cp = 1;
+    if (along & DP) at.dp = 0, n.dp = 1;
+    if (along & PP) at.pp = 0, n.pp = 1;
+    return weft_mesh_rank(n, at);
 }
 
-/* Creates all groups along these dimensions; *mine is the one with this rank. `ranks` has room for all. */
-static weft_status create_groups(weft_comm **mine, weft_world *world, weft_mesh_shape n, unsigned along, const char *name,
-                                 int *ranks)
-{
-    int P = weft_world_size(world);
-    for (int first = 0; first < P; first++) {
-        weft_mesh_shape at = weft_mesh_coords(n, first);
-        int members = 0;
-        for (int r = 0; r < P; r++)
-            if (same_group(weft_mesh_coords(n, r), at, along)) ranks[members++] = r;
-        if (ranks[0] != first) continue; /* made when its first rank came by */
-        weft_comm *c;
-        WEFT_TRY(weft_comm_create(&c, world, ranks, members, name));
-        if (c) *mine = c;
-    }
-    return WEFT_OK;
-}
-
-static weft_status create_all(weft_mesh *m, int *ranks)
+/* `group_of` has room for all ranks. */
+static weft_status create_all(weft_mesh *m, int *group_of)
 {
     const struct { weft_comm **comm; unsigned along; const char *name; } rows[] = {
         {&m->all, TP | CP | DP | PP, "all"}, {&m->cp, CP, "cp"}, {&m->dp, DP, "dp"},
         {&m->dp_cp, DP | CP, "dp_cp"},       {&m->tp, TP, "tp"}, {&m->pp, PP, "pp"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        WEFT_TRY(create_groups(rows[i].comm, m->world, m->size, rows[i].along, rows[i].name, ranks));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int r = 0; r < weft_world_size(m->world); r++) group_of[r] = group_number(m->size, r, rows[i].along);
+        WEFT_TRY(weft_comm_split(rows[i].comm, m->world, group_of, rows[i].name));
+    }
     return WEFT_OK;
 }
 
@@ -83,11 +72,11 @@ weft_status weft_mesh_create(weft_mesh *mesh, weft_world *world, weft_mesh_shape
     WEFT_TRY(check_shape(size, weft_world_size(world)));
     weft_mesh m = {.size = size, .at = weft_mesh_coords(size, weft_world_rank(world)), .world = world};
     weft_arena *arena;
-    int *ranks;
+    int *group_of;
     weft_status st;
     WEFT_TRY(weft_arena_create(&arena, &weft_world_ctx(world)->mem, "mesh", NULL));
-    WEFT_TRY_OR(st, WEFT_NEW(arena, weft_world_size(world), "ranks", &ranks), free_arena);
-    WEFT_TRY_OR(st, create_all(&m, ranks), destroy_groups);
+    WEFT_TRY_OR(st, WEFT_NEW(arena, weft_world_size(world), "group numbers", &group_of), free_arena);
+    WEFT_TRY_OR(st, create_all(&m, group_of), destroy_groups);
     weft_arena_destroy(arena);
     *mesh = m;
     return WEFT_OK;

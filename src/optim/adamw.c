@@ -87,6 +87,7 @@ double weft_optim_norm(const weft_optim *o, const void *gradients)
     double sum = 0;
     for (int i = 0; i < o->n; i++)
         sum += o->ops->sumsq(at_const(o, gradients, o->spec[i].offset), o->spec[i].count, o->ctx->threads);
+    if (WEFT_PLANTED(norm_counted_twice)) sum *= 2;
     return sqrt(sum);
 }
 

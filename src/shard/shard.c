@@ -125,7 +125,7 @@ void weft_shard_tokens(const weft_shard *s, int rank, int64_t *index, int64_t *p
         for (int64_t j = 0; j < g->len; j++, at++) {
             int64_t step = weft_segment_step(g, j);
             index[at] = g->row * s->T + g->token + step;
-            pos[at] = g->start + step;
+            pos[at] = WEFT_PLANTED(local_positions) ? at : g->start + step;
         }
     }
 }

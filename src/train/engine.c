@@ -112,6 +112,8 @@ weft_status weft_engine_forward(weft_engine *e, const int32_t *token, const int3
     for (int64_t i = 0; i < e->shard.rows[me]; i++) {
         e->token[i] = token[e->index[i]];
         e->target[i] = target[e->index[i]];
+        if (WEFT_PLANTED(label_at_shard_edge) && i + 1 < e->shard.rows[me] && e->index[i + 1] != e->index[i] + 1)
+            e->target[i] = token[e->index[i + 1]];
     }
     e->imbalance = e->shard.P > 1 ? area_imbalance(e) : 1;
     weft_micro micro = micro_of(e);

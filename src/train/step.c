@@ -106,12 +106,14 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
     weft_counters before;
     weft_world_counters(t->world, &before);
     *r = (weft_record){0};
+    bool reversed = WEFT_PLANTED(reversed_groups) && t->ctx->rank == 1;
+    if (reversed) WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
     WEFT_TRY(load_step(t, &r->valid_tokens));
     r->skipped = r->valid_tokens == 0;
     if (!r->skipped) {
         weft_model_zero_gradients(t->engine.model);
         WEFT_TRY(run_schedule(t, r->valid_tokens, &nll));
-        WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
+        if (!reversed) WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
         r->loss = nll / (double)r->valid_tokens;
         if (!isfinite(r->loss))
             return weft_fail(WEFT_ERR_NUMERIC,

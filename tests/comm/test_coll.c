@@ -1,5 +1,6 @@
 /* labels: small tsan */
-/* Collectives over thread ranks and over simulated ones, P in 1, 2, 3, 5, 8, with uneven and zero counts. Sums of small integers are
+/* Collectives over thread ranks and over simulated ones, P in 1, 2, 3, 5, 8 and 41 (more than a window of steps, and than
+ * the sums that go directly), with uneven and zero counts. Sums of small integers are
  * exact, so results are compared without tolerance; sums of real numbers are compared bit by bit with the
  * documented order of additions. */
 #include "harness/test.h"
@@ -11,12 +12,15 @@
     } while (0)
 
 static const int worlds[] = {1, 2, 3, 5, 8};
+enum { CROWD = 41, RANKS = 64 };
 static const weft_sim_model sim_model = {1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, false, false};
 #define EACH_P(body, ud) \
     for (size_t k_ = 0; k_ < sizeof worlds / sizeof *worlds; k_++) { \
         assert_ok(weft_run_threads(worlds[k_], (body), (ud))); \
         assert_ok(weft_run_sim(worlds[k_], &sim_model, (body), (ud))); \
     }
+/* How much a rank of many moves at most: they share a few cores. */
+static int64_t scale_limit(int P, int64_t few) { return P > 8 ? 3 : few; }
 
 static weft_status open_all(weft_comm **c, weft_world *w)
 {
@@ -35,8 +39,8 @@ static weft_status gather_body(weft_ctx *ctx, weft_world *w, void *ud)
     weft_comm *c;
     WEFT_TRY(open_all(&c, w));
     int P = weft_comm_size(c), me = weft_comm_rank(c);
-    for (int64_t scale = 0; scale <= 40000; scale = scale * 200 + 1) {
-        size_t counts[8], total = 0, before = 0;
+    for (int64_t scale = 0; scale <= scale_limit(P, 40000); scale = scale * 200 + 1) {
+        size_t counts[RANKS], total = 0, before = 0;
         for (int i = 0; i < P; i++) {
             counts[i] = (size_t)count_of(i, scale) * sizeof(int64_t);
             if (i < me) before += counts[i];
@@ -63,6 +67,8 @@ static void all_gather_in_rank_order(void **state)
 {
     (void)state;
     EACH_P(gather_body, NULL);
+    assert_ok(weft_run_sim(CROWD, &sim_model, gather_body, NULL));
+    assert_ok(weft_run_threads(CROWD, gather_body, NULL));
 }
 
 /* The bytes that a formula expects: P-1 copies of the own part. */
@@ -72,8 +78,8 @@ static weft_status bytes_body(weft_ctx *ctx, weft_world *w, void *ud)
     weft_comm *c;
     WEFT_TRY(open_all(&c, w));
     int P = weft_comm_size(c), me = weft_comm_rank(c);
-    size_t counts[8], total = 0;
-    int64_t elements[8], sum = 0;
+    size_t counts[RANKS], total = 0;
+    int64_t elements[RANKS], sum = 0;
     for (int i = 0; i < P; i++) {
         elements[i] = count_of(i, 10);
         counts[i] = (size_t)elements[i] * sizeof(float);
@@ -107,6 +113,7 @@ static void counters_count_the_payload(void **state)
 {
     (void)state;
     EACH_P(bytes_body, NULL);
+    assert_ok(weft_run_threads(CROWD, bytes_body, NULL));
 }
 
 static weft_status a2a_body(weft_ctx *ctx, weft_world *w, void *ud)
@@ -117,8 +124,8 @@ static weft_status a2a_body(weft_ctx *ctx, weft_world *w, void *ud)
     int P = weft_comm_size(c), me = weft_comm_rank(c);
     /* n(from, to): uneven, sometimes 0, different in both directions. */
     /* The last: several times what a mailbox holds. */
-    for (int64_t scale = 1; scale <= 90000; scale *= 300) {
-        size_t out[8], in[8], out_total = 0, in_total = 0;
+    for (int64_t scale = 1; scale <= scale_limit(P, 90000); scale *= 300) {
+        size_t out[RANKS], in[RANKS], out_total = 0, in_total = 0;
         for (int i = 0; i < P; i++) {
             out[i] = (size_t)((me * 3 + i) % 4 * scale) * sizeof(int32_t);
             in[i] = (size_t)((i * 3 + me) % 4 * scale) * sizeof(int32_t);
@@ -135,7 +142,7 @@ static weft_status a2a_body(weft_ctx *ctx, weft_world *w, void *ud)
         free(send);
         free(recv);
     }
-    size_t wrong_out[8] = {0}, wrong_in[8] = {0};
+    size_t wrong_out[RANKS] = {0}, wrong_in[RANKS] = {0};
     wrong_out[me] = 4;
     REQUIRE(weft_all_to_all(c, &wrong_in, wrong_out, NULL, wrong_in) == WEFT_ERR_REFUSED);
     return WEFT_OK;
@@ -145,6 +152,7 @@ static void all_to_all_is_a_transpose(void **state)
 {
     (void)state;
     EACH_P(a2a_body, NULL);
+    assert_ok(weft_run_threads(CROWD, a2a_body, NULL));
 }
 
 /* ---- sums --------------------------------------------------------------------------------------------- */
@@ -165,11 +173,11 @@ static weft_status scatter_body(weft_ctx *ctx, weft_world *w, void *ud)
     weft_comm *c;
     WEFT_TRY(open_all(&c, w));
     int P = weft_comm_size(c), me = weft_comm_rank(c);
-    /* The last, with P = 8: more than one round of the scratch. */
-    static const int64_t scales[] = {0, 3, 11000};
+    /* The last: more than one round of the scratch with P = 8 and with P = 41. */
+    const int64_t scales[] = {0, 3, P > 8 ? 250 : 11000};
     for (size_t s_ = 0; s_ < sizeof scales / sizeof *scales; s_++) {
         int64_t scale = scales[s_];
-        int64_t counts[8], total = 0, before = 0;
+        int64_t counts[RANKS], total = 0, before = 0;
         for (int i = 0; i < P; i++) {
             counts[i] = count_of(i, scale);
             if (i < me) before += counts[i];
@@ -193,7 +201,8 @@ static weft_status scatter_body(weft_ctx *ctx, weft_world *w, void *ud)
         free(recv);
     }
     weft_bf16 h = 0;
-    int64_t one[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    int64_t one[RANKS];
+    for (int i = 0; i < P; i++) one[i] = 1;
     REQUIRE(weft_reduce_scatter(c, &h, &h, one, WEFT_BF16) == WEFT_ERR_REFUSED && strstr(weft_last_error(), "bf16"));
     return WEFT_OK;
 }
@@ -203,6 +212,7 @@ static void reduce_scatter_adds_in_the_documented_order(void **state)
     (void)state;
     EACH_P(scatter_body, (&(weft_dtype){WEFT_F32}));
     EACH_P(scatter_body, (&(weft_dtype){WEFT_F64}));
+    assert_ok(weft_run_threads(CROWD, scatter_body, &(weft_dtype){WEFT_F32}));
 }
 
 typedef struct sum_case { int64_t n; int P; double *result; /* [P][n] */ } sum_case;
@@ -219,29 +229,33 @@ static weft_status sum_body(weft_ctx *ctx, weft_world *w, void *ud)
     return weft_all_reduce(c, x, k->n, WEFT_F64, WEFT_SUM);
 }
 
+static void check_sum(int P, int64_t n)
+{
+    size_t bytes = (size_t)(n * P + 1) * sizeof(double);
+    double *a = calloc(1, bytes), *b = calloc(1, bytes);
+    assert_ok(weft_run_threads(P, sum_body, &(sum_case){n, P, a}));
+    assert_ok(weft_run_threads(P, sum_body, &(sum_case){n, P, b}));
+    assert_memory_equal(a, b, bytes);
+    for (int r = 1; r < P; r++) assert_int_equal(memcmp(a, a + r * n, (size_t)n * sizeof *a), 0);
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0, size = 0;
+        for (int r = 0; r < P; r++) sum += part(r, i), size += fabs(part(r, i));
+        /* P - 1 additions in either order: each rounds by at most 2^-53 of a partial sum. */
+        assert_at_most(fabs(a[i] - sum), 2 * P * 0x1p-53 * size);
+    }
+    free(a);
+    free(b);
+}
+
 static void all_reduce_gives_the_same_bits_everywhere_and_always(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {0, 1, 3, 1001, 150000}; /* the last: more than one round */
     for (size_t k = 0; k < sizeof worlds / sizeof *worlds; k++)
-        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-            int P = worlds[k];
-            int64_t n = sizes[s];
-            size_t bytes = (size_t)(n * P + 1) * sizeof(double);
-            double *a = calloc(1, bytes), *b = calloc(1, bytes);
-            assert_ok(weft_run_threads(P, sum_body, &(sum_case){n, P, a}));
-            assert_ok(weft_run_threads(P, sum_body, &(sum_case){n, P, b}));
-            assert_memory_equal(a, b, bytes);
-            for (int r = 1; r < P; r++) assert_int_equal(memcmp(a, a + r * n, (size_t)n * sizeof *a), 0);
-            for (int64_t i = 0; i < n; i++) {
-                double sum = 0, size = 0;
-                for (int r = 0; r < P; r++) sum += part(r, i), size += fabs(part(r, i));
-                /* P - 1 additions in either order: each rounds by at most 2^-53 of a partial sum. */
-                assert_at_most(fabs(a[i] - sum), 2 * P * 0x1p-53 * size);
-            }
-            free(a);
-            free(b);
-        }
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) check_sum(worlds[k], sizes[s]);
+    /* 512 doubles are the last that go through a tree. */
+    static const int64_t few[] = {1, 3, 512, 513, 1001};
+    for (size_t s = 0; s < sizeof few / sizeof *few; s++) check_sum(s % 2 ? 17 : CROWD, few[s]);
 }
 
 static weft_status ops_body(weft_ctx *ctx, weft_world *w, void *ud)
@@ -284,6 +298,7 @@ static void all_reduce_of_every_operation_and_type(void **state)
 {
     (void)state;
     EACH_P(ops_body, NULL);
+    assert_ok(weft_run_threads(CROWD, ops_body, NULL));
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------------------- */
@@ -358,6 +373,7 @@ static void agree_gives_the_worst_to_all(void **state)
 {
     (void)state;
     EACH_P(agree_body, NULL);
+    assert_ok(weft_run_threads(CROWD, agree_body, NULL));
 }
 
 /* Collectives of a subset do not disturb those of another. */
@@ -386,6 +402,81 @@ static void groups_are_separate(void **state)
 {
     (void)state;
     assert_ok(weft_run_threads(5, subset_body, NULL));
+}
+
+/* All groups of a kind at once: even distances (0, 3, 6 and so on) and others; members and numbers are right, and messages
+ * of groups with the same tag do not mix. */
+static weft_status split_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    (void)ctx;
+    bool even = ud != NULL;
+    weft_comm *c, *bad;
+    weft_world_set_timeout(w, 60);
+    int P = weft_world_size(w), me = weft_world_rank(w), group_of[RANKS], n = 0, before = 0;
+    for (int r = 0; r < P; r++) group_of[r] = even ? r % 3 : r * r % 5;
+    WEFT_TRY(weft_comm_split(&c, w, group_of, "parts"));
+    int64_t sum = 0, x = me;
+    for (int r = 0; r < P; r++) {
+        if (group_of[r] != group_of[me]) continue;
+        n++;
+        before += r < me;
+        sum += r;
+    }
+    REQUIRE(weft_comm_size(c) == n && weft_comm_rank(c) == before);
+    WEFT_TRY(weft_all_reduce(c, &x, 1, WEFT_I64, WEFT_SUM));
+    REQUIRE(x == sum);
+    int32_t from[RANKS];
+    size_t counts[RANKS];
+    for (int i = 0; i < n; i++) counts[i] = sizeof *from;
+    int32_t mine = me;
+    WEFT_TRY(weft_all_gather(c, &mine, from, counts));
+    for (int r = 0, i = 0; r < P; r++)
+        if (group_of[r] == group_of[me]) REQUIRE(from[i++] == r);
+    for (int r = 0; r < P; r++) group_of[r] = r; /* everybody alone: nothing is exchanged */
+    WEFT_TRY(weft_comm_split(&c, w, group_of, "alone"));
+    REQUIRE(weft_comm_size(c) == 1);
+    group_of[P - 1] = P;
+    REQUIRE(weft_comm_split(&bad, w, group_of, "x") == WEFT_ERR_REFUSED && strstr(weft_last_error(), "put into group"));
+    group_of[P - 1] = me == 1; /* the ranks differ */
+    REQUIRE(weft_comm_split(&bad, w, group_of, "x") == WEFT_ERR_REFUSED && strstr(weft_last_error(), "common order"));
+    return WEFT_OK;
+}
+
+static void ranks_are_split_into_groups(void **state)
+{
+    (void)state;
+    assert_ok(weft_run_threads(7, split_body, NULL));
+    assert_ok(weft_run_threads(7, split_body, &(int){1}));
+    assert_ok(weft_run_threads(20, split_body, NULL));
+}
+
+static size_t comm_bytes(const weft_ctx *ctx)
+{
+    size_t sum = 0;
+    for (int i = 0; i < ctx->mem.rows; i++)
+        if (!strcmp(ctx->mem.row[i].arena, "comm")) sum += ctx->mem.row[i].bytes;
+    return sum;
+}
+
+/* A simulator holds thousands of ranks: groups must not grow with their size, and the large scratch comes with the
+ * first large sum. */
+static weft_status lean_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    (void)ud;
+    weft_comm *c;
+    size_t first = comm_bytes(ctx);
+    REQUIRE(first < 20000);
+    for (int i = 0; i < 10; i++) WEFT_TRY(open_all(&c, w));
+    int64_t x[2] = {0};
+    WEFT_TRY(weft_all_reduce(c, x, 2, WEFT_I64, WEFT_MAX));
+    REQUIRE(comm_bytes(ctx) - first <= 10 * 512);
+    return WEFT_OK;
+}
+
+static void groups_take_little_memory(void **state)
+{
+    (void)state;
+    assert_ok(weft_run_threads(64, lean_body, NULL));
 }
 
 static weft_status alloc_body(weft_ctx *ctx, weft_world *w, void *ud)
@@ -447,6 +538,8 @@ int main(void)
         cmocka_unit_test(nobody_passes_a_barrier_early),
         cmocka_unit_test(agree_gives_the_worst_to_all),
         cmocka_unit_test(groups_are_separate),
+        cmocka_unit_test(ranks_are_split_into_groups),
+        cmocka_unit_test(groups_take_little_memory),
         cmocka_unit_test(collectives_allocate_nothing),
         cmocka_unit_test(sixty_four_ranks),
     };

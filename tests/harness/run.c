@@ -20,7 +20,7 @@ void test_run_open(test_run *r, uint32_t command, const char *const *words)
 void test_run_close(test_run *r) { weft_arena_destroy(r->arena); }
 
 typedef struct verification {
-    const weft_run *run;
+    const test_run *run;
     const char *dir, *path;
     test_verdict verdict;
 } verification;
@@ -39,11 +39,21 @@ static void take_findings(test_verdict *v, const weft_report *report)
 static weft_status verify_body(weft_ctx *ctx, weft_world *world, void *ud)
 {
     verification *v = ud;
+    test_verdict mine;
+    weft_status st = test_verify_rank(ctx, world, v->run, v->dir, v->path, &mine);
+    if (st >= 0 && ctx->rank == 0) v->verdict = mine;
+    return st;
+}
+
+weft_status test_verify_rank(weft_ctx *ctx, weft_world *world, const test_run *r, const char *dir, const char *path,
+                             test_verdict *out)
+{
     weft_report report = {0};
+    *out = (test_verdict){0};
     WEFT_TRY(weft_arena_create(&report.arena, &ctx->mem, "report", NULL));
-    weft_status st = v->dir ? weft_verify_model(world, v->run, v->dir, v->path, &report)
-                            : weft_verify_attention(world, v->run, v->path, &report);
-    if (st >= 0 && ctx->rank == 0) take_findings(&v->verdict, &report);
+    weft_status st = dir ? weft_verify_model(world, &r->run, dir, path, &report)
+                         : weft_verify_attention(world, &r->run, path, &report);
+    if (st >= 0 && ctx->rank == 0) take_findings(out, &report);
     weft_text_free(&report.note);
     weft_arena_destroy(report.arena);
     return st;
@@ -51,7 +61,7 @@ static weft_status verify_body(weft_ctx *ctx, weft_world *world, void *ud)
 
 test_verdict test_verify(const test_run *r, int ranks, const char *dir, const char *path, int at_least)
 {
-    verification v = {.run = &r->run, .dir = dir, .path = path};
+    verification v = {.run = r, .dir = dir, .path = path};
     const weft_run_options *o = &r->options;
     char what[900];
     snprintf(what, sizeof what, "%.600s, %s %s cp=%d dp=%d %s %s", path, o->cp_strategy, o->cp_layout, r->run.mesh.cp,

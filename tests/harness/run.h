@@ -26,6 +26,10 @@ typedef struct test_verdict {
 /* Fails the test when the run fails, when fewer than `at_least` comparisons were made, or when one does not hold. */
 test_verdict test_verify(const test_run *r, int ranks, const char *dir, const char *path, int at_least);
 
+/* One rank's part of that, in any world; *out is filled on rank 0. COLLECTIVE */
+weft_status test_verify_rank(weft_ctx *ctx, weft_world *world, const test_run *r, const char *dir, const char *path,
+                             test_verdict *out);
+
 /* Paths of the golden files whose name ends with `suffix`, below $WEFT_GOLDEN/`folder`, sorted. */
 enum { TEST_FILES_MAX = 64 };
 int test_golden_files(const char *folder, const char *suffix, char path[TEST_FILES_MAX][512]);

@@ -1,0 +1,116 @@
+/* golden_grid.h — golden attention cases against numbers of the same program on one rank: shared by the small and the long
+ * test. `per_case` limits how many (strategy, layout) pairs each case runs, other ones for every case; 0: all. */
+#ifndef WEFT_TEST_GOLDEN_GRID_H
+#define WEFT_TEST_GOLDEN_GRID_H
+
+#include "harness/grid.h"
+#include "harness/test.h"
+
+#include <unistd.h>
+
+enum { GOLDEN_JOBS = 4096 };
+
+/* Runs fn for the pairs that are this file's share. */
+static inline bool golden_mine(int f, int s, int l, int ns, int nl, int per_case)
+{
+    return per_case == 0 || (s * nl + l + (ns * nl) - 7 * f % (ns * nl)) % (ns * nl) < per_case;
+}
+
+static inline void golden_add(grid_list *g, char path[TEST_FILES_MAX][512], int files, int P, const char *precision,
+                              int per_case, int *file_of)
+{
+    int ns, nl;
+    const char *const *strategy = grid_strategies(&ns), *const *layout = grid_layouts(&nl);
+    for (int f = 0; f < files; f++)
+        for (int s = 0; s < ns; s++)
+            for (int l = 0; l < nl; l++)
+                if (golden_mine(f, s, l, ns, nl, per_case)) {
+                    file_of[g->n] = f;
+                    grid_add(g, path[f], strategy[s], layout[l], P, precision, NULL);
+                }
+}
+
+/* Design 6: 16-bit inputs lose no more on many ranks than on one, because partial results stay fp32: at most 1.25
+ * times the error at P = 1, or below a quarter of the limit. */
+static inline void golden_narrow(const char *precision, int P, int per_case)
+{
+    char path[TEST_FILES_MAX][512];
+    int files = test_golden_files("attention", ".safetensors", path);
+    static int file_of[GOLDEN_JOBS];
+    grid_list one, many;
+    grid_open(&one, files);
+    grid_open(&many, GOLDEN_JOBS);
+    for (int f = 0; f < files; f++) grid_add(&one, path[f], "none", "contiguous", 1, precision, NULL);
+    golden_add(&many, path, files, P, precision, per_case, file_of);
+    grid_run(&one, 1, false);
+    grid_run(&many, P, false);
+    grid_judge(&one, 5);
+    grid_judge(&many, 5);
+    for (int i = 0; i < many.n; i++) {
+        const test_verdict *v = &many.job[i].verdict, *w = &one.job[file_of[i]].verdict;
+        for (int t = 0; t < v->n && t < TEST_FINDINGS; t++)
+            if (!(v->error[t] <= fmax(1.25 * w->error[t], v->limit[t] / 4)))
+                fail_msg("%s, %s: finding %d: %.2e on ranks, %.2e on one", many.job[i].path, many.job[i].what, t, v->error[t],
+                         w->error[t]);
+    }
+    grid_close(&one);
+    grid_close(&many);
+}
+
+static inline double golden_difference(const char *a, const char *b)
+{
+    weft_st *x = NULL, *y = NULL;
+    double worst = 0;
+    assert_ok(weft_st_open(&x, a));
+    assert_ok(weft_st_open(&y, b));
+    const weft_view *o = weft_st_find(y, "o");
+    assert_int_equal(weft_st_count(x), weft_st_count(y));
+    for (int i = 0; i < weft_st_count(x); i++) {
+        const weft_st_entry *e = weft_st_at(x, i);
+        const weft_view *want = weft_st_find(y, e->name);
+        assert_non_null(want);
+        assert_int_equal(e->view.dtype, WEFT_F64);
+        int64_t count = weft_view_count(want);
+        double floor = weft_norm2(o->data, o->dtype, weft_view_count(o)) / 100;
+        double d = !strcmp(e->name, "lse") ? weft_max_scaled(e->view.data, WEFT_F64, want->data, WEFT_F64, count)
+                                           : weft_rel_l2(e->view.data, WEFT_F64, want->data, WEFT_F64, count, floor);
+        if (!(d <= worst)) worst = d;
+    }
+    weft_st_close(x);
+    weft_st_close(y);
+    return worst;
+}
+
+/* fp64 on P ranks within 1e-12 of one rank, tensor by tensor through the written files. */
+static inline void golden_exact(int P, int per_case)
+{
+    char path[TEST_FILES_MAX][512], one[64], many[64];
+    int files = test_golden_files("attention", ".safetensors", path), ns, nl;
+    const char *const *strategy = grid_strategies(&ns), *const *layout = grid_layouts(&nl);
+    snprintf(one, sizeof one, "/tmp/weft-test-one-%ld.safetensors", (long)getpid());
+    snprintf(many, sizeof many, "/tmp/weft-test-many-%ld.safetensors", (long)getpid());
+    for (int f = 0; f < files; f++) {
+        grid_list g;
+        grid_open(&g, 1);
+        grid_add(&g, path[f], "none", "contiguous", 1, "fp64", (const char *[]){"--out", one, NULL});
+        grid_run(&g, 1, false);
+        grid_judge(&g, 5);
+        grid_close(&g);
+        for (int x = 0; x < ns * nl; x++) {
+            if (!golden_mine(f + P, x / nl, x % nl, ns, nl, per_case)) continue;
+            grid_open(&g, 1);
+            grid_add(&g, path[f], strategy[x / nl], layout[x % nl], P, "fp64", (const char *[]){"--out", many, NULL});
+            grid_run(&g, P, false);
+            grid_judge(&g, 5);
+            if (!g.job[0].refused) {
+                double d = golden_difference(many, one);
+                if (!(d <= 1e-12)) fail_msg("%s, %s differs from one rank by %.2e", path[f], g.job[0].what, d);
+            }
+            grid_close(&g);
+        }
+    }
+    unlink(one);
+    unlink(many);
+}
+
+#endif

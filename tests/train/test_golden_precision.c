@@ -1,0 +1,25 @@
+/* labels: small */ /* timeout: 300 */
+/* The golden attention cases in 16 bits on up to 16 ranks, and fp64 on ranks against one rank: for each case one
+ * strategy and layout of the grid here, all of them in test_golden_grid.c. */
+#include "harness/grid.h"
+#include "harness/test.h"
+#include "train/golden_grid.h"
+
+static void sixteen_bits_on_sixteen_ranks(void **state)
+{
+    (void)state;
+    golden_narrow("bf16", 16, 1);
+    golden_narrow("fp16", 4, 1);
+}
+
+static void fp64_equals_one_rank(void **state)
+{
+    (void)state;
+    for (int P = 2; P <= 5; P++) golden_exact(P, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sixteen_bits_on_sixteen_ranks), cmocka_unit_test(fp64_equals_one_rank)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
