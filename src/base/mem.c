@@ -98,6 +98,8 @@ void weft_arena_destroy(weft_arena *a)
     free(a);
 }
 
+weft_mem_kind weft_arena_kind(const weft_arena *a) { return a->provider->kind; }
+
 /* Chunks double, so 256 of them hold any size; a large request gets a chunk of its own. */
 static weft_status add_chunk(weft_arena *a, size_t need, const char *label)
 {

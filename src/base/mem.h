@@ -53,6 +53,7 @@ typedef struct weft_mark { size_t chunk, used; } weft_mark;
 /* `name` and all labels are string constants that outlive the arena. provider NULL: weft_mem_host. */
 weft_status weft_arena_create(weft_arena **out, weft_mem *mem, const char *name, const weft_mem_provider *provider);
 void weft_arena_destroy(weft_arena *arena); /* NULL is fine */
+weft_mem_kind weft_arena_kind(const weft_arena *arena); /* its provider's */
 
 /* count x size bytes, 64-byte aligned, content undefined; count 0 gives a valid pointer. */
 weft_status weft_arena_alloc(weft_arena *arena, int64_t count, size_t size, const char *label, void **out);

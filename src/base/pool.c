@@ -3,15 +3,17 @@
 
 #include <string.h>
 
-weft_status weft_pool_init(weft_pool *pool, weft_arena *arena, int count, size_t bytes, const char *label)
+weft_status weft_pool_init(weft_pool *pool, weft_arena *arena, weft_arena *buffers, int count, size_t bytes,
+                           const char *label)
 {
     if (!weft_add_size(bytes, 63, &bytes))
         return weft_fail(WEFT_ERR_REFUSED, "%s: buffers of that size do not fit into memory sizes", label);
     bytes &= ~(size_t)63;
     *pool = (weft_pool){.bytes = bytes, .count = count, .free_count = count};
-    WEFT_TRY(weft_arena_alloc(arena, count, bytes ? bytes : 64, label, (void **)&pool->base));
+    WEFT_TRY(weft_arena_alloc(buffers, count, bytes ? bytes : 64, label, (void **)&pool->base));
     WEFT_TRY(WEFT_NEW(arena, count, "pool list", &pool->free_list));
-    memset(pool->base, 0, (size_t)count * bytes); /* touches every page now, not in the first step */
+    if (weft_arena_kind(buffers) != WEFT_MEM_DEVICE)
+        memset(pool->base, 0, (size_t)count * bytes); /* touches every page now, not in the first step */
     for (int i = 0; i < count; i++) pool->free_list[i] = count - 1 - i;
     return WEFT_OK;
 }

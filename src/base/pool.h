@@ -12,7 +12,10 @@ typedef struct weft_pool {
     int *free_list;
 } weft_pool;
 
-weft_status weft_pool_init(weft_pool *pool, weft_arena *arena, int count, size_t bytes, const char *label);
+/* The buffers come from `buffers`, which may be of any kind; memory that this processor cannot touch is not touched. The
+ * list comes from `arena`, of host memory. */
+weft_status weft_pool_init(weft_pool *pool, weft_arena *arena, weft_arena *buffers, int count, size_t bytes,
+                           const char *label);
 /* NULL when all are taken: the plan that sized the pool is wrong, and the caller says so. */
 void *weft_pool_take(weft_pool *pool);
 void weft_pool_give(weft_pool *pool, void *buffer);

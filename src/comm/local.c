@@ -369,6 +369,15 @@ static void received(endpoint *e, mailbox *b, weft_req *r, const fragment *f)
     else if (r->done_bytes == r->bytes) finish_recv(e, b, r, WEFT_REQ_DONE);
 }
 
+/* The bytes of a receive without a buffer should have been lent. */
+static void refuse_bytes(const weft_req *r)
+{
+    weft_world *w = r->comm->world;
+    weft_world_fail(w, weft_fail(WEFT_ERR_INTERNAL, "rank %d: a receive in place of %zu bytes from rank %d: the sender's buffer does "
+                                                    "not come from weft_world_buffers", w->rank, r->bytes,
+                                 (int)r->priv[WEFT_REQ_PEER]));
+}
+
 /* Empties the ring as it was at the time of the call: the bound keeps one fast peer from holding this rank. */
 static bool drain(endpoint *e, mailbox *b, local_area *peer)
 {
@@ -378,7 +387,8 @@ static bool drain(endpoint *e, mailbox *b, local_area *peer)
         fragment f;
         ring_get(e, b->in_ring, tail, &f, sizeof f);
         weft_req *r = request_of(f.token);
-        ring_get(e, b->in_ring, tail + sizeof f, (char *)r->recv + r->done_bytes, f.bytes);
+        if (r->recv) ring_get(e, b->in_ring, tail + sizeof f, (char *)r->recv + r->done_bytes, f.bytes);
+        else if (f.bytes > 0) refuse_bytes(r);
         tail += sizeof f + padded(f.bytes);
         atomic_store(&b->in->tail, tail);
         received(e, b, r, &f);

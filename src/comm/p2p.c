@@ -6,8 +6,8 @@
 
 /* ---- posting ---------------------------------------------------------------------------------------- */
 
-static weft_status check_post(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
-                              const char *verb)
+static weft_status check_post(weft_comm *c, const void *buf, bool needs_buffer, size_t bytes, int peer, int tag,
+                              weft_mem_kind kind, const char *verb)
 {
     static const char *const kinds[] = {"host", "shared", "pinned", "device"};
     const weft_world *w = c->world;
@@ -20,7 +20,7 @@ static weft_status check_post(weft_comm *c, const void *buf, size_t bytes, int p
                          verb, c->name);
     if (tag < 0)
         return weft_fail(WEFT_ERR_REFUSED, "rank %d: %s: tag %d; give 0 to %d", w->rank, verb, tag, WEFT_TAG_USER_MAX - 1);
-    if (!buf && bytes > 0)
+    if (needs_buffer && !buf && bytes > 0)
         return weft_fail(WEFT_ERR_REFUSED, "rank %d: %s of %zu bytes without a buffer", w->rank, verb, bytes);
     if (!(w->tp->mem_kinds >> kind & 1u))
         return weft_fail(WEFT_ERR_REFUSED,
@@ -55,7 +55,7 @@ weft_status weft_isend(weft_comm *c, const void *buf, size_t bytes, int peer, in
     weft_world *w = c->world;
     *req = (weft_req){0};
     WEFT_TRY(pass_fault(w, "comm.send"));
-    WEFT_TRY(check_post(c, buf, bytes, peer, tag, kind, "send"));
+    WEFT_TRY(check_post(c, buf, true, bytes, peer, tag, kind, "send"));
     open_request(req, c, bytes, peer, tag);
     req->send = buf;
     return bytes == 0 ? WEFT_OK : w->tp->post_send(w->ep, req, queue);
@@ -67,7 +67,7 @@ static weft_status post_recv(weft_comm *c, void *buf, size_t bytes, int peer, in
     weft_world *w = c->world;
     *req = (weft_req){0};
     WEFT_TRY(pass_fault(w, "comm.recv"));
-    WEFT_TRY(check_post(c, buf, bytes, peer, tag, kind, "receive"));
+    WEFT_TRY(check_post(c, buf, !(flags & WEFT_REQ_MAY_VIEW), bytes, peer, tag, kind, "receive"));
     open_request(req, c, bytes, peer, tag);
     req->recv = buf;
     req->flags = flags;

@@ -23,6 +23,33 @@ static weft_status alloc_slot(weft_cp_plan *plan, weft_arena *arena, weft__cp_sl
     return WEFT_NEW0(arena, (int64_t)plan->P * plan->waves + 1, "cp slots", &slot->first);
 }
 
+weft_status weft__cp_buffers(weft_cp_plan *plan, weft_arena *arena, int count, size_t bytes, const char *label, void **out,
+                             size_t *bytes_all)
+{
+    weft_pool pool;
+    WEFT_TRY(weft_pool_init(&pool, arena, plan->buffers, count, bytes, label));
+    for (int i = 0; i < count; i++) out[i] = weft_pool_take(&pool);
+    plan->pool_bytes += (size_t)count * pool.bytes;
+    if (bytes_all) *bytes_all += (size_t)count * pool.bytes;
+    return WEFT_OK;
+}
+
+/* What a context strategy needs beside its own buffers. */
+static weft_status alloc_blocks(weft_cp_plan *plan, weft_arena *arena)
+{
+    weft_dtype compute = weft_prec_compute(plan->problem.prec);
+    size_t row = (size_t)plan->wire.row_bytes / weft_dtype_size(plan->wire.type) * weft_dtype_size(compute);
+    bool fp8 = plan->options.fp8;
+    WEFT_TRY(WEFT_NEW(arena, plan->pair_capacity, "cp pairs of a portion", &plan->clipped));
+    if (plan->P > 1 && plan->wire.type != compute)
+        WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max, row, "cp K,V decoded", &plan->decoded));
+    if (fp8) WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max, row, "cp own K,V decoded", &plan->own_kv));
+    size_t coded = weft__cp_wire_bytes(&plan->wire, plan->kv_rows_max);
+    if (fp8 && plan->problem.need_backward) plan->kept_bytes = coded;
+    else if (fp8) WEFT_TRY(weft_arena_alloc(plan->buffers, 1, coded, "cp own K,V fp8", &plan->own_wire));
+    return WEFT_OK;
+}
+
 /* Buffers that every strategy needs. */
 static weft_status alloc_common(weft_cp_plan *plan, weft_arena *arena)
 {
@@ -34,8 +61,9 @@ static weft_status alloc_common(weft_cp_plan *plan, weft_arena *arena)
                               "cp kernel work", &plan->run.work));
     if (p->need_backward) {
         WEFT_TRY(weft_arena_alloc(plan->buffers, heads, real, "cp delta", &plan->delta));
-        WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max, plan->dkv_row_bytes, "cp own dK,dV", &plan->own));
+        WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max, plan->part_row_bytes, "cp own dK,dV", &plan->own));
     }
+    if (!plan->strategy->context) WEFT_TRY(alloc_blocks(plan, arena));
     WEFT_TRY(WEFT_NEW0(arena, p->slots, "cp slots", &plan->slots));
     for (int i = 0; i < p->slots; i++) WEFT_TRY(alloc_slot(plan, arena, &plan->slots[i]));
     return WEFT_OK;
@@ -65,8 +93,12 @@ static void fill(weft_cp_plan *plan)
     plan->P = plan->team.size;
     plan->rank = plan->team.rank;
     plan->ops = &plan->kern->op[p->prec];
-    plan->kv_row_bytes = (size_t)width * weft_dtype_size(weft_prec_compute(p->prec));
-    plan->dkv_row_bytes = (size_t)width * weft_dtype_size(weft_prec_real(p->prec));
+    plan->in_place = plan->P > 1 && weft_world_peer_memory(plan->world);
+    plan->wire = weft__cp_wire_make(weft__cp_kv_type(p->prec, &plan->options), 2, (int[]){plan->desc.Hkv, plan->desc.Hkv},
+                                    (int[]){p->D, p->Dv});
+    plan->grad_type = weft__cp_grad_type(p->prec, &plan->options);
+    plan->grad_row_bytes = (size_t)width * weft_dtype_size(plan->grad_type);
+    plan->part_row_bytes = (size_t)width * weft_dtype_size(weft_prec_real(p->prec));
     plan->q_rows_max = plan->group * weft_shard_max_rows(p->layout, p->B, p->Tq, all);
     plan->kv_rows_max = plan->group * weft_shard_max_rows(p->layout, p->B, p->T, all);
     plan->waves = (int)weft_layout_pieces(p->layout);
@@ -206,11 +238,20 @@ static weft_status check_bound(const weft_cp_plan *plan, int slot)
     return WEFT_OK;
 }
 
+static weft_status check_io(const weft_cp_plan *plan, const weft_cp_io *io)
+{
+    if (plan->problem.sinks && !io->sinks)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: the plan has sinks, the call has none");
+    if (plan->kept_bytes && !io->kept)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: the plan keeps %zu bytes from forward to backward, the call gives no "
+                                           "place for them", plan->kept_bytes);
+    return WEFT_OK;
+}
+
 weft_status weft_cp_forward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
 {
     WEFT_TRY(check_bound(plan, slot));
-    if (plan->problem.sinks && !io->sinks)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: the plan has sinks, the call has none");
+    WEFT_TRY(check_io(plan, io));
     return plan->strategy->forward(plan, &plan->slots[slot], io);
 }
 
@@ -219,8 +260,7 @@ weft_status weft_cp_backward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
     WEFT_TRY(check_bound(plan, slot));
     if (!plan->problem.need_backward)
         return weft_fail(WEFT_ERR_REFUSED, "attention: backward was not planned; set need_backward");
-    if (plan->problem.sinks && !io->sinks)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: the plan has sinks, the call has none");
+    WEFT_TRY(check_io(plan, io));
     return plan->strategy->backward(plan, &plan->slots[slot], io);
 }
 

@@ -38,6 +38,8 @@ typedef struct weft_cp_problem {
 /* Element type of keys and values while they travel, or of travelling gradient sums. SAME: C, or R. */
 typedef enum { WEFT_CP_WIRE_SAME, WEFT_CP_WIRE_FP32, WEFT_CP_WIRE_BF16, WEFT_CP_WIRE_FP16, WEFT_CP_WIRE_FP8 } weft_cp_wire;
 
+enum { WEFT_CP_PIECE_MIN = 64 }; /* bytes: a piece costs a request of about that size at both ends */
+
 typedef struct weft_cp_options { /* zeros are defaults, but for the first two */
     const char *strategy;     /* a name of weft_cp_names, or "auto" */
     bool overlap;             /* false: wait for each exchange first; no bit changes */
@@ -47,7 +49,8 @@ typedef struct weft_cp_options { /* zeros are defaults, but for the first two */
     weft_cp_wire comm_dtype;  /* of K,V */
     weft_cp_wire grad_dtype;  /* of dK,dV sums: SAME, FP32 or BF16 */
     bool fp8;                 /* K,V travel and are kept as e4m3, dO travels as e5m2, one scale per block of rows and head */
-    size_t buffer_bytes;      /* messages are cut into pieces of so many bytes; 0: whole messages */
+    size_t buffer_bytes;      /* messages are cut into pieces of so many bytes, and what is complete of a block is computed
+                                 while the next pieces travel; at least WEFT_CP_PIECE_MIN, 0: whole messages */
     const weft_profile *profile; /* for "auto"; NULL: weft_profile_default */
 } weft_cp_options;
 

@@ -3,50 +3,177 @@
  *
  * Forward keeps the running state (acc, m, l) in R over all blocks and divides once, at the
  * end: rounding each block's output to 16 bits would give an error that grows with P and that backward
- * amplifies through delta. Backward uses the final (m, l), so blocks add without rescaling. */
+ * amplifies through delta. Backward uses the final (m, l), so blocks add without rescaling.
+ *
+ * A block that arrives in pieces is computed in portions: as soon as a piece makes PORTION_ROWS rows complete that were not
+ * computed yet, or the last row, all complete rows are. The ends of portions follow from sizes and pairs alone; so
+ * neither the network nor the overlap changes a bit, but another size of pieces does (sums are rounded elsewhere). */
 #include "cp/cp_impl.h"
 
 #include <math.h>
-#include <string.h>
+
+enum { PORTION_ROWS = 128 }; /* at least a tile of keys of every kernel, so that few tiles are partly empty */
 
 weft_status weft__cp_step(weft_cp_plan *plan, const weft_cp_io *io, const char *site, const char *op, int step)
 {
     bool nan = false;
     weft_place(plan->world, op, io->layer, step);
     WEFT_TRY(weft_fault_pass(&plan->ctx->fault, weft_world_rank(plan->world), site, &nan));
-    if (nan) weft_store(plan->rows, weft_prec_real(plan->problem.prec), 0, NAN);
+    const double bad = NAN;
+    const weft_rows from = {.type = WEFT_F64, .ld = 1}, to = {.type = weft_prec_real(plan->problem.prec), .ld = 1};
+    if (nan) plan->ops->move.copy(plan->rows, &to, &bad, &from, 1, 1, &plan->run);
     return WEFT_OK;
 }
 
-/* ---- where a block lies ------------------------------------------------------------------------------ */
+/* ---- own rows ---------------------------------------------------------------------------------------- */
 
-static size_t c_size(const weft_cp_plan *plan) { return weft_dtype_size(weft_prec_compute(plan->problem.prec)); }
-static size_t r_size(const weft_cp_plan *plan) { return weft_dtype_size(weft_prec_real(plan->problem.prec)); }
+static weft_dtype c_type(const weft_cp_plan *plan) { return weft_prec_compute(plan->problem.prec); }
+static weft_dtype r_type(const weft_cp_plan *plan) { return weft_prec_real(plan->problem.prec); }
+static size_t c_size(const weft_cp_plan *plan) { return weft_dtype_size(c_type(plan)); }
+static size_t r_size(const weft_cp_plan *plan) { return weft_dtype_size(r_type(plan)); }
 static int64_t k_width(const weft_cp_plan *plan) { return (int64_t)plan->desc.Hkv * plan->desc.D; }
 static int64_t v_width(const weft_cp_plan *plan) { return (int64_t)plan->desc.Hkv * plan->desc.Dv; }
 
-weft__cp_block weft__cp_own_block(const weft_cp_io *io) { return (weft__cp_block){io->k, io->v, io->k_ld, io->v_ld}; }
-
-weft__cp_block weft__cp_block_in(const weft_cp_plan *plan, const void *buffer)
+weft__cp_rows weft__cp_rows_in(const weft_cp_plan *plan, const void *buffer)
 {
     int64_t ld = k_width(plan) + v_width(plan);
-    return (weft__cp_block){buffer, (const char *)buffer + (size_t)k_width(plan) * c_size(plan), ld, ld};
+    return (weft__cp_rows){buffer, (const char *)buffer + (size_t)k_width(plan) * c_size(plan), ld, ld};
 }
 
-void weft__cp_pack(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *buffer)
+weft__cp_rows weft__cp_own_rows(const weft_cp_plan *plan, const weft_cp_io *io)
 {
-    size_t size = c_size(plan), k = (size_t)k_width(plan) * size, v = (size_t)v_width(plan) * size;
-    char *to = buffer;
-    for (int64_t i = 0; i < slot->kv_rows[plan->rank]; i++, to += k + v) {
-        memcpy(to, (const char *)io->k + (size_t)(i * io->k_ld) * size, k);
-        memcpy(to + k, (const char *)io->v + (size_t)(i * io->v_ld) * size, v);
+    return plan->options.fp8 ? weft__cp_rows_in(plan, plan->own_kv) : (weft__cp_rows){io->k, io->v, io->k_ld, io->v_ld};
+}
+
+static void encode_own(const weft_cp_plan *plan, const weft_cp_io *io, int64_t rows, void *wire)
+{
+    const weft_rows k = {.type = c_type(plan), .ld = io->k_ld}, v = {.type = c_type(plan), .ld = io->v_ld};
+    weft__cp_encode(plan, &plan->wire, 0, wire, io->k, &k, rows);
+    weft__cp_encode(plan, &plan->wire, 1, wire, io->v, &v, rows);
+}
+
+/* Rows [row0, row0 + rows) of a message to the same rows of a buffer of rows [K | V] in C. */
+static void decode_rows(const weft_cp_plan *plan, const void *wire, int64_t row0, int64_t rows, void *buffer)
+{
+    const weft_rows to = {.type = c_type(plan), .ld = k_width(plan) + v_width(plan)};
+    char *k = (char *)buffer + (size_t)(row0 * to.ld) * c_size(plan);
+    weft__cp_decode(plan, &plan->wire, 0, wire, row0, k, &to, rows);
+    weft__cp_decode(plan, &plan->wire, 1, wire, row0, k + (size_t)k_width(plan) * c_size(plan), &to, rows);
+}
+
+static void copy_bytes(const weft_cp_plan *plan, void *to, const void *from, size_t bytes)
+{
+    const weft_rows byte = {.type = WEFT_F8_E4M3, .ld = (int64_t)bytes};
+    if (to && to != from) plan->ops->move.copy(to, &byte, from, &byte, 1, (int64_t)bytes, &plan->run);
+}
+
+/* With options.fp8 a rank computes its own block, too, from what the others get: then every number of K and V is the same
+ * on every rank, in forward and in backward, whatever P is. Encoded once, in forward. */
+static void begin_own(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *packed, bool backward)
+{
+    int64_t rows = slot->kv_rows[plan->rank];
+    if (!plan->options.fp8) {
+        if (packed) encode_own(plan, io, rows, packed);
+        return;
     }
+    void *wire = plan->problem.need_backward ? io->kept : plan->own_wire;
+    if (!backward) encode_own(plan, io, rows, wire);
+    decode_rows(plan, wire, 0, rows, plan->own_kv);
+    copy_bytes(plan, packed, wire, weft__cp_wire_bytes(&plan->wire, rows));
+}
+
+/* ---- portions ------------------------------------------------------------------------------------------ */
+
+weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
+                                 int step, weft__cp_message *message)
+{
+    weft__cp_block b = {.op = op, .step = step, .rows = slot->kv_rows[weft__cp_owner(plan, step)], .pairs = slot->pairs,
+                        .first = slot->first + (int64_t)step * plan->waves, .message = message};
+    if (!message) b.at = weft__cp_own_rows(plan, io);
+    return b;
+}
+
+/* Keys in runs can be cut between runs only: the rest of a run and what follows are no range of the kernel's. The largest
+ * row <= end at which no pair is cut inside a run. */
+static int64_t between_runs(const weft_cp_plan *plan, const weft__cp_block *b, int64_t end)
+{
+    for (bool again = true; again;) {
+        again = false;
+        for (int64_t i = b->first[0]; i < b->first[plan->waves]; i++) {
+            const weft_attn_pair *p = &b->pairs[i];
+            if (p->k_run == p->k_step || p->k_row >= end || p->k_row + p->nk <= end) continue;
+            int64_t into = (end - p->k_row) % p->k_run;
+            end -= into;
+            again |= into != 0;
+        }
+    }
+    return end;
+}
+
+/* Where the portion that starts at row `begin` ends, and how many bytes of the message it needs. */
+static int64_t portion_end(const weft_cp_plan *plan, const weft__cp_block *b, int64_t begin, size_t *bytes)
+{
+    size_t all = b->message->bytes, piece = plan->options.buffer_bytes;
+    if (piece == 0 || piece > all) piece = all;
+    size_t least = weft__cp_wire_bytes(&plan->wire, weft_min_i64(b->rows, begin + PORTION_ROWS));
+    for (*bytes = piece ? weft_min_size(all, (least + piece - 1) / piece * piece) : 0; *bytes < all;
+         *bytes = weft_min_size(all, *bytes + piece)) {
+        int64_t end = between_runs(plan, b, weft__cp_wire_rows(&plan->wire, *bytes));
+        if (end - begin >= PORTION_ROWS) return end;
+    }
+    return b->rows;
+}
+
+typedef struct portion { /* rows [begin, end) of a block, and where the block's rows lie (C) */
+    int64_t begin, end;
+    weft__cp_rows at;
+} portion;
+
+/* The portion after p->end, here and in C. */
+static weft_status next_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *b, portion *p)
+{
+    size_t bytes;
+    p->begin = p->end;
+    p->end = b->rows;
+    p->at = b->at;
+    if (!b->message) return WEFT_OK;
+    p->end = portion_end(plan, b, p->begin, &bytes);
+    WEFT_TRY(weft__cp_arrive(plan, io, b->op, b->step, b->message, plan->options.overlap ? bytes : b->message->bytes));
+    if (plan->wire.type == c_type(plan)) {
+        p->at = weft__cp_rows_in(plan, b->message->data);
+        return WEFT_OK;
+    }
+    if (b->first[plan->waves] > b->first[0])
+        decode_rows(plan, b->message->data, p->begin, p->end - p->begin, plan->decoded);
+    p->at = weft__cp_rows_in(plan, plan->decoded);
+    return WEFT_OK;
+}
+
+/* The pairs of wave w with their keys inside the portion. */
+static const weft_attn_pair *pairs_in(const weft_cp_plan *plan, const weft__cp_block *b, int w, const portion *p, int64_t *n)
+{
+    const weft_attn_pair *pairs = b->pairs + b->first[w];
+    *n = b->first[w + 1] - b->first[w];
+    if (p->begin == 0 && p->end == b->rows) return pairs;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < *n; i++) {
+        weft_attn_pair x = pairs[i];
+        int64_t begin = weft_max_i64(p->begin, x.k_row), end = weft_min_i64(p->end, x.k_row + x.nk), ahead = begin - x.k_row;
+        if (begin >= end) continue;
+        x.k_row = begin;
+        x.nk = end - begin;
+        x.k_pos += ahead / x.k_run * x.k_step + ahead % x.k_run;
+        plan->clipped[kept++] = x;
+    }
+    *n = kept;
+    return plan->clipped;
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------- */
 
-void weft__cp_forward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
+void weft__cp_forward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *packed)
 {
+    begin_own(plan, slot, io, packed, false);
     plan->ops->attn.start(&plan->desc, plan->rows, io->m, io->l, slot->q_rows);
 }
 
@@ -56,18 +183,28 @@ static uint32_t drop_word3(const weft_cp_io *io)
     return weft_philox_word3(io->step, (uint32_t)io->layer, WEFT_SITE_DROP_ATTENTION);
 }
 
-void weft__cp_forward_block(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, int step,
-                            weft__cp_block block)
+static void forward_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *b, const portion *p)
 {
-    const weft_attn_fwd_io a = {.q = io->q, .k = block.k, .v = block.v, .q_ld = io->q_ld, .k_ld = block.k_ld,
-                                .v_ld = block.v_ld, .acc = plan->rows, .m = io->m, .l = io->l,
+    const weft_attn_fwd_io a = {.q = io->q, .k = p->at.k, .v = p->at.v, .q_ld = io->q_ld, .k_ld = p->at.k_ld,
+                                .v_ld = p->at.v_ld, .acc = plan->rows, .m = io->m, .l = io->l,
                                 .drop_word3 = drop_word3(io)};
     double begin = weft_now(&plan->ctx->clock);
-    const int64_t *first = slot->first + (int64_t)step * plan->waves;
-    for (int w = 0; w < plan->waves; w++)
-        if (first[w + 1] > first[w])
-            plan->ops->attn.forward(&plan->desc, &a, slot->pairs + first[w], first[w + 1] - first[w], &plan->run);
-    weft_trace_emit(&plan->ctx->trace, "compute", "cp.forward.block", begin, weft_now(&plan->ctx->clock), io->layer, step);
+    for (int w = 0; w < plan->waves; w++) {
+        int64_t n;
+        const weft_attn_pair *pairs = pairs_in(plan, b, w, p, &n);
+        if (n > 0) plan->ops->attn.forward(&plan->desc, &a, pairs, n, &plan->run);
+    }
+    weft_trace_emit(&plan->ctx->trace, "compute", "cp.forward.block", begin, weft_now(&plan->ctx->clock), io->layer, b->step);
+}
+
+weft_status weft__cp_forward_block(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *block)
+{
+    portion p = {0};
+    do {
+        WEFT_TRY(next_portion(plan, io, block, &p));
+        forward_portion(plan, io, block, &p);
+    } while (p.end < block->rows);
+    return WEFT_OK;
 }
 
 void weft__cp_forward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
@@ -78,50 +215,83 @@ void weft__cp_forward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const w
 
 /* ---- backward ---------------------------------------------------------------------------------------- */
 
-void weft__cp_backward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
+void weft__cp_backward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *packed)
 {
     bool sinks = plan->problem.sinks;
+    begin_own(plan, slot, io, packed, true);
     if (!plan->given_delta)
         plan->ops->attn.delta(&plan->desc, plan->delta, sinks ? io->dsinks : NULL, sinks ? io->sinks : NULL, io->dout,
                               io->dout_ld, io->o, io->o_ld, io->m, io->l, slot->q_rows, plan->run.threads);
-    memset(plan->rows, 0, (size_t)(slot->q_rows * plan->desc.H * plan->desc.D) * r_size(plan));
+    plan->ops->move.zero(plan->rows, (size_t)(slot->q_rows * plan->desc.H * plan->desc.D) * r_size(plan), &plan->run);
 }
 
-void weft__cp_backward_block(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, int step,
-                             weft__cp_block block, void *dkv)
+static void backward_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *b, const portion *p, void *dkv)
 {
-    int owner = weft__cp_owner(plan, step);
-    char *dv = (char *)dkv + (size_t)(slot->kv_rows[owner] * k_width(plan)) * r_size(plan);
-    const weft_attn_bwd_io a = {.q = io->q, .k = block.k, .v = block.v, .dout = io->dout, .q_ld = io->q_ld,
-                                .k_ld = block.k_ld, .v_ld = block.v_ld, .dout_ld = io->dout_ld, .m = io->m, .l = io->l,
-                                .delta = plan->given_delta ? plan->given_delta : plan->delta, .dq = plan->rows, .dk = dkv, .dv = dv,
-                                .drop_word3 = drop_word3(io)};
+    char *dv = (char *)dkv + (size_t)(b->rows * k_width(plan)) * r_size(plan);
+    const weft_attn_bwd_io a = {.q = io->q, .k = p->at.k, .v = p->at.v, .dout = io->dout, .q_ld = io->q_ld,
+                                .k_ld = p->at.k_ld, .v_ld = p->at.v_ld, .dout_ld = io->dout_ld, .m = io->m, .l = io->l,
+                                .delta = plan->given_delta ? plan->given_delta : plan->delta, .dq = plan->rows, .dk = dkv,
+                                .dv = dv, .drop_word3 = drop_word3(io)};
     double begin = weft_now(&plan->ctx->clock);
-    /* Also when nothing is visible: zeros travel then, and every strategy adds the same numbers. */
-    memset(dkv, 0, weft__cp_dkv_bytes(plan, slot, owner));
-    const int64_t *first = slot->first + (int64_t)step * plan->waves;
-    for (int w = 0; w < plan->waves; w++)
-        if (first[w + 1] > first[w])
-            plan->ops->attn.backward(&plan->desc, &a, slot->pairs + first[w], first[w + 1] - first[w], &plan->run);
-    weft_trace_emit(&plan->ctx->trace, "compute", "cp.backward.block", begin, weft_now(&plan->ctx->clock), io->layer, step);
+    for (int w = 0; w < plan->waves; w++) {
+        int64_t n;
+        const weft_attn_pair *pairs = pairs_in(plan, b, w, p, &n);
+        if (n > 0) plan->ops->attn.backward(&plan->desc, &a, pairs, n, &plan->run);
+    }
+    weft_trace_emit(&plan->ctx->trace, "compute", "cp.backward.block", begin, weft_now(&plan->ctx->clock), io->layer, b->step);
 }
 
-void weft__cp_add(const weft_cp_plan *plan, const weft__cp_slot *slot, int owner, void *sum, const void *part)
+weft_status weft__cp_backward_block(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *block, void *dkv)
 {
-    int64_t n = slot->kv_rows[owner] * (k_width(plan) + v_width(plan));
-    plan->ops->axpy(sum, part, 1.0, n, plan->run.threads);
+    portion p = {0};
+    /* Also when nothing is visible: zeros travel then, and every strategy adds the same numbers. */
+    plan->ops->move.zero(dkv, (size_t)block->rows * plan->part_row_bytes, &plan->run);
+    do {
+        WEFT_TRY(next_portion(plan, io, block, &p));
+        backward_portion(plan, io, block, &p, dkv);
+    } while (p.end < block->rows);
+    return WEFT_OK;
+}
+
+/* ---- gradients of K,V ---------------------------------------------------------------------------------- */
+
+/* A block's gradient as rows, so that threads can share it. */
+static weft_rows gradient(const weft_cp_plan *plan, weft_dtype type)
+{
+    return (weft_rows){.type = type, .ld = k_width(plan) + v_width(plan)};
+}
+
+const void *weft__cp_grad_encode(const weft_cp_plan *plan, int64_t rows, const void *part, void *wire)
+{
+    const weft_rows from = gradient(plan, r_type(plan)), to = gradient(plan, plan->grad_type);
+    if (to.type == from.type) return part;
+    plan->ops->move.copy(wire, &to, part, &from, rows, to.ld, &plan->run);
+    return wire;
+}
+
+void weft__cp_grad_store(const weft_cp_plan *plan, int64_t rows, void *sum, const void *came)
+{
+    const weft_rows from = gradient(plan, plan->grad_type), to = gradient(plan, r_type(plan));
+    plan->ops->move.copy(sum, &to, came, &from, rows, to.ld, &plan->run);
+}
+
+void weft__cp_grad_add(const weft_cp_plan *plan, int64_t rows, void *sum, const void *came)
+{
+    const weft_rows from = gradient(plan, plan->grad_type), to = gradient(plan, r_type(plan));
+    plan->ops->move.add(sum, &to, came, &from, rows, to.ld, &plan->run);
+}
+
+void weft__cp_part_add(const weft_cp_plan *plan, int64_t rows, void *sum, const void *part)
+{
+    const weft_rows at = gradient(plan, r_type(plan));
+    plan->ops->move.add(sum, &at, part, &at, rows, at.ld, &plan->run);
 }
 
 /* to (C) [rows, width] with `ld` = round(from), from (R) dense. */
-static void store_rows(const weft_cp_plan *plan, void *to, int64_t ld, const void *from, int64_t rows, int64_t width)
+static void store_rows(const weft_cp_plan *plan, void *dst, int64_t ld, const void *src, int64_t rows, int64_t width)
 {
-    if (ld == width) {
-        plan->ops->to_compute(to, from, rows * width, plan->run.threads);
-        return;
-    }
-    for (int64_t i = 0; i < rows; i++)
-        plan->ops->to_compute((char *)to + (size_t)(i * ld) * c_size(plan),
-                              (const char *)from + (size_t)(i * width) * r_size(plan), width, 1);
+    const weft_rows to = {.type = c_type(plan), .ld = ld}, from = {.type = r_type(plan), .ld = width};
+    plan->ops->move.copy(dst, &to, src, &from, rows, width, &plan->run);
 }
 
 void weft__cp_backward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)

@@ -22,12 +22,16 @@ static weft_status check_sizes(const weft_cp_problem *p)
 }
 
 /* What is not built yet is refused, not ignored. */
-static weft_status check_options(const weft_cp_options *o)
+static weft_status check_options(weft_prec prec, const weft_cp_options *o)
 {
+    if (o->buffer_bytes && o->buffer_bytes < WEFT_CP_PIECE_MIN)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: exchange in pieces of %zu bytes; at least %d, or 0 for whole messages",
+                         o->buffer_bytes, WEFT_CP_PIECE_MIN);
+    WEFT_TRY(weft__cp_wire_check(prec, o));
     if (o->head_size < 0) return weft_fail(WEFT_ERR_REFUSED, "attention: head group size %d; at least 1, or 0 to have it chosen",
                                            o->head_size);
-    if (o->comm_dtype != WEFT_CP_WIRE_SAME || o->grad_dtype != WEFT_CP_WIRE_SAME || o->fp8 || o->keep_heads || o->head_size)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: other types on the wire and head groups are not built yet");
+    if (o->keep_heads || o->head_size)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: head groups are not built yet");
     return WEFT_OK;
 }
 
@@ -42,7 +46,7 @@ static weft_status check_products(const weft_cp_problem *p)
 
 weft_status weft__cp_check(const weft_cp_problem *p, const weft_cp_options *o, weft_attn_desc *desc)
 {
-    WEFT_TRY(check_options(o));
+    WEFT_TRY(check_options(p->prec, o));
     WEFT_TRY(check_sizes(p));
     *desc = (weft_attn_desc){.H = p->H, .Hkv = p->Hkv, .D = p->D, .Dv = p->Dv, .group = p->H / p->Hkv,
                              .scale = p->scale, .softcap = p->softcap, .mask = p->mask, .alibi = p->alibi,

@@ -7,9 +7,13 @@
  * A plan is for a team of P ranks. Plans nest: the head stage (cp_heads.c) is a strategy whose plan holds the plan
  * of a context strategy for the team of the ranks with the same heads; to that inner plan, P is R.
  *
- * Block of step i on rank r: the keys and values of rank r - i (mod P). In a buffer, a row of a block is its K
- * [Hkv, D] and then its V [Hkv, Dv], so that any prefix of the bytes is a prefix of the rows and a message may be cut
- * anywhere. The gradient of a block of n rows is dK [n, Hkv, D] and then dV [n, Hkv, Dv] (R). */
+ * Block of step i on rank r: the keys and values of rank r - i (mod P). On the wire a row of a block is its K
+ * [Hkv, D] and then its V [Hkv, Dv] in the wire type (8-bit types: in groups of rows with scales, kern/move/move.h), so
+ * that any prefix of the bytes is a prefix of the rows and a message may be cut anywhere. The gradient of a block of n rows
+ * is dK [n, Hkv, D] and then dV [n, Hkv, Dv]: in R in memory, in the gradient type on the wire.
+ *
+ * Buffers may be memory of another rank, or, in a simulated world, addresses without memory: only kernels touch them
+ * (plan->ops->attn, plan->ops->move), never memcpy, memset or a loop here. */
 #ifndef WEFT_CP_IMPL_H
 #define WEFT_CP_IMPL_H
 
@@ -45,19 +49,63 @@ typedef struct weft__cp_cost { /* of one layer, forward and backward; only compa
     double memory_bytes;                  /* of its communication buffers */
 } weft__cp_cost;
 
+/* ---- what lies on the wire (cp_wire.c) ------------------------------------------------------------------- */
+
+enum { WEFT__CP_TENSORS = 4 };
+
+typedef struct weft__cp_wire { /* rows of a few tensors side by side, all of one type */
+    weft_dtype type;
+    int tensors;
+    int64_t row_bytes, scale_bytes; /* of a row; of the scales of a group of rows (8-bit types only) */
+    weft_f8 place[WEFT__CP_TENSORS]; /* for every type: heads, width and row_at hold */
+} weft__cp_wire;
+
+weft__cp_wire weft__cp_wire_make(weft_dtype type, int tensors, const int *heads, const int *widths);
+size_t weft__cp_wire_bytes(const weft__cp_wire *w, int64_t rows);
+/* Whole rows in the first `bytes` of a message of such rows. */
+int64_t weft__cp_wire_rows(const weft__cp_wire *w, size_t bytes);
+/* `rows` rows of tensor `t` of a message to and from arrays of any floating type. Decoding starts at row `row0` of the
+ * message and fills rows 0 .. rows - 1 that `to` selects. */
+void weft__cp_encode(const weft_cp_plan *plan, const weft__cp_wire *w, int t, void *wire, const void *src,
+                     const weft_rows *from, int64_t rows);
+void weft__cp_decode(const weft_cp_plan *plan, const weft__cp_wire *w, int t, const void *wire, int64_t row0, void *dst,
+                     const weft_rows *to, int64_t rows);
+/* The types that K,V, gradient sums and dO of the head stage have on the wire; refusals of what makes no sense. */
+weft_status weft__cp_wire_check(weft_prec prec, const weft_cp_options *options);
+weft_dtype weft__cp_kv_type(weft_prec prec, const weft_cp_options *options);
+weft_dtype weft__cp_grad_type(weft_prec prec, const weft_cp_options *options);
+weft_dtype weft__cp_dout_type(weft_prec prec, const weft_cp_options *options);
+
 /* ---- messages in pieces (cp_message.c) ---------------------------------------------------------------- */
 
-typedef struct weft__cp_message { /* a message of any size, cut into ceil(bytes / buffer_bytes) pieces */
+/* A message of any size, cut into ceil(bytes / buffer_bytes) pieces. Unused (zeroed), or of 0 bytes, it is complete. */
+typedef struct weft__cp_message {
     weft_req *req; /* [capacity] */
     int capacity, pieces;
+    int here;              /* pieces that were waited for */
+    size_t bytes;
+    const char *data;      /* of a receive: where its bytes lie, known when the first piece is here */
+    bool view;             /* may lie in place: to be released */
+    struct weft__cp_message *on; /* of a receive: pieces go on as soon as they are here, by this message, or NULL */
+    int on_member, on_tag;
 } weft__cp_message;
 
 weft_status weft__cp_message_alloc(const weft_cp_plan *plan, weft_arena *arena, size_t bytes_max, weft__cp_message *out);
 /* member: of the plan's team. Nothing is sent for 0 bytes. */
 weft_status weft__cp_send(weft_cp_plan *plan, weft__cp_message *m, const void *buf, size_t bytes, int member, int tag);
 weft_status weft__cp_recv(weft_cp_plan *plan, weft__cp_message *m, void *buf, size_t bytes, int member, int tag);
-/* Until all pieces of all messages are here. An unused message (zeroed, or of 0 bytes) is complete. */
+/* Where plan->in_place, m->data will be the sender's memory and buf is not used (it may be NULL), and the send stays open
+ * until weft__cp_release; else buf. What was sent from must come from plan->buffers. */
+weft_status weft__cp_recv_view(weft_cp_plan *plan, weft__cp_message *m, void *buf, size_t bytes, int member, int tag);
+/* Pieces of a receive that was posted shall be sent on to `member` by `on`: now what is here, the rest as it comes. */
+weft_status weft__cp_pass_on(weft_cp_plan *plan, weft__cp_message *m, weft__cp_message *on, int member, int tag);
+/* Until the first `bytes` of a receive are here. Sends on every piece that is. */
+weft_status weft__cp_arrive(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int step, weft__cp_message *m,
+                            size_t bytes);
+/* Until all pieces of all messages are here. */
 weft_status weft__cp_wait(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int step, weft__cp_message *m, int n);
+/* The bytes of a complete receive are no longer needed here, nor being sent on. Nothing to do for others. */
+void weft__cp_release(weft__cp_message *m);
 /* Pieces of a message of so many bytes. */
 int64_t weft__cp_pieces(const weft_cp_plan *plan, size_t bytes);
 
@@ -73,11 +121,6 @@ typedef struct weft__cp_slot { /* one bound micro-batch */
     void *state;            /* the strategy's own */
     weft_cp_traffic traffic; /* set by the strategy's bind */
 } weft__cp_slot;
-
-typedef struct weft__cp_block { /* where the keys and values of one rank lie */
-    const void *k, *v;
-    int64_t k_ld, v_ld;
-} weft__cp_block;
 
 typedef struct weft_cp_strategy {
     const char *name, *desc;
@@ -109,7 +152,10 @@ struct weft_cp_plan {
     const weft_kern_ops *ops;
     weft_attn_desc desc;      /* heads of this rank */
     weft_attn_run run;
-    size_t kv_row_bytes, dkv_row_bytes; /* of one row of a block: in C, in R */
+    weft__cp_wire wire;       /* K,V on the wire: tensor 0 is K, tensor 1 is V */
+    weft_dtype grad_type;     /* of travelling gradient sums */
+    size_t grad_row_bytes, part_row_bytes; /* of one row of a block's gradient: on the wire, in R */
+    bool in_place;            /* what is received lies in the sender's memory */
     int64_t q_rows_max, kv_rows_max; /* of any rank of the team */
     int waves;                /* calls of the kernel per block: pairs of one call share no row (cp_pairs.c) */
     int64_t pair_capacity;    /* of all blocks of a slot */
@@ -118,6 +164,10 @@ struct weft_cp_plan {
     void *rows;               /* (R) [q_rows_max, H, max(D, Dv)]: acc in forward, dq in backward */
     void *delta;              /* (R) [q_rows_max, H] */
     void *own;                /* (R) gradient of the own block: own part, at last the whole */
+    void *own_kv;             /* options.fp8: own rows (C) as the others see them, decoded; order as on the wire */
+    void *own_wire;           /* options.fp8 without backward: own rows in wire form */
+    void *decoded;            /* a received block in C, where the wire has another type; order as on the wire */
+    weft_attn_pair *clipped;  /* [pair_capacity] pairs of a portion */
     const void *given_delta;  /* set by the head stage: delta that came with dO; NULL: computed from io->o */
     weft__cp_slot *slots;
 };
@@ -136,6 +186,10 @@ int64_t weft__cp_hash(const weft_cp_problem *problem, const weft_cp_options *opt
 /* cp.c: a plan for a team. The draft holds strategy, problem, options, team, group, desc; LOCAL. */
 weft_status weft__cp_build(weft_cp_plan **out, weft_arena *arena, weft_arena *buffers, const weft_kern *kern,
                            const weft_cp_plan *draft);
+/* `count` equal buffers that travel: pre-faulted, until the plan's end, counted in plan->pool_bytes. *bytes_all (may be
+ * NULL) += what they take. */
+weft_status weft__cp_buffers(weft_cp_plan *plan, weft_arena *arena, int count, size_t bytes, const char *label, void **out,
+                             size_t *bytes_all);
 /* Rows, pairs and the strategy's bind. Shards are the team's. LOCAL, no allocation */
 weft_status weft__cp_bind_slot(weft_cp_plan *plan, int slot, const weft_shard *q, const weft_shard *kv);
 
@@ -163,11 +217,11 @@ static inline int weft__cp_reader(const weft_cp_plan *plan, int i) { return (pla
 
 static inline size_t weft__cp_kv_bytes(const weft_cp_plan *plan, const weft__cp_slot *slot, int owner)
 {
-    return (size_t)slot->kv_rows[owner] * plan->kv_row_bytes;
+    return weft__cp_wire_bytes(&plan->wire, slot->kv_rows[owner]);
 }
 static inline size_t weft__cp_dkv_bytes(const weft_cp_plan *plan, const weft__cp_slot *slot, int owner)
 {
-    return (size_t)slot->kv_rows[owner] * plan->dkv_row_bytes;
+    return (size_t)slot->kv_rows[owner] * plan->grad_row_bytes;
 }
 
 /* ---- cp_block.c: the same steps for every strategy --------------------------------------------------- */
@@ -175,22 +229,45 @@ static inline size_t weft__cp_dkv_bytes(const weft_cp_plan *plan, const weft__cp
 /* Once per step: tells the others where this rank is, and lets a test's fault act. */
 weft_status weft__cp_step(weft_cp_plan *plan, const weft_cp_io *io, const char *site, const char *op, int step);
 
-weft__cp_block weft__cp_own_block(const weft_cp_io *io);
-weft__cp_block weft__cp_block_in(const weft_cp_plan *plan, const void *buffer);
-/* Own K,V rows into a buffer. */
-void weft__cp_pack(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *buffer);
+typedef struct weft__cp_rows { /* (C) where keys and values lie */
+    const void *k, *v;
+    int64_t k_ld, v_ld;
+} weft__cp_rows;
+/* The own rows: the caller's, or with options.fp8 what the others get. After forward_begin or backward_begin, and as long as
+ * the call lasts. */
+weft__cp_rows weft__cp_own_rows(const weft_cp_plan *plan, const weft_cp_io *io);
+/* Of a buffer with rows [K | V] in C. */
+weft__cp_rows weft__cp_rows_in(const weft_cp_plan *plan, const void *buffer);
 
-void weft__cp_forward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
-void weft__cp_forward_block(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, int step,
-                            weft__cp_block block);
+typedef struct weft__cp_block { /* keys and values to compute with */
+    const char *op;            /* for places and traces, as step */
+    int step;
+    int64_t rows;
+    const weft_attn_pair *pairs;
+    const int64_t *first;      /* [waves + 1] pairs of wave w: pairs[first[w]] .. pairs[first[w + 1] - 1] */
+    weft__cp_rows at;          /* where they lie, when there is no message */
+    weft__cp_message *message; /* what brings them, in plan->wire form, or NULL */
+} weft__cp_block;
+/* The block of step i, as `message` brings it; NULL: the own rows. */
+weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
+                                 int step, weft__cp_message *message);
+
+/* packed: gets the own rows in wire form, to be sent; or NULL. */
+void weft__cp_forward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *packed);
+/* Waits for the message's pieces and computes all rows that are complete, portion by portion, while the next pieces
+ * travel. On return the whole message is here (and sent on, if it shall be). Portions depend on the plan, never on time. */
+weft_status weft__cp_forward_block(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *block);
 void weft__cp_forward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
 
-void weft__cp_backward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
-/* The block's gradient from this rank's queries alone goes to dkv, which is overwritten. */
-void weft__cp_backward_block(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, int step,
-                             weft__cp_block block, void *dkv);
-/* sum += part, for the gradient of the block of `owner`. */
-void weft__cp_add(const weft_cp_plan *plan, const weft__cp_slot *slot, int owner, void *sum, const void *part);
+void weft__cp_backward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *packed);
+/* The block's gradient from this rank's queries alone goes to dkv (R), which is overwritten. */
+weft_status weft__cp_backward_block(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *block, void *dkv);
+/* A part or sum (R) of `rows` rows as it is sent: itself when R travels, else encoded into `wire`. */
+const void *weft__cp_grad_encode(const weft_cp_plan *plan, int64_t rows, const void *part, void *wire);
+/* sum (R) = what came (of the gradient type), or sum += what came, or sum += another sum in R. */
+void weft__cp_grad_store(const weft_cp_plan *plan, int64_t rows, void *sum, const void *came);
+void weft__cp_grad_add(const weft_cp_plan *plan, int64_t rows, void *sum, const void *came);
+void weft__cp_part_add(const weft_cp_plan *plan, int64_t rows, void *sum, const void *part);
 /* Writes dq, and dk, dv from plan->own. */
 void weft__cp_backward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
 

@@ -24,16 +24,18 @@ static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const wef
 
 static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
 {
-    weft__cp_forward_begin(plan, slot, io);
-    weft__cp_forward_block(plan, slot, io, 0, weft__cp_own_block(io));
+    weft__cp_forward_begin(plan, slot, io, NULL);
+    weft__cp_block block = weft__cp_block_of(plan, slot, io, "cp.none.forward", 0, NULL);
+    WEFT_TRY(weft__cp_forward_block(plan, io, &block));
     weft__cp_forward_end(plan, slot, io);
     return WEFT_OK;
 }
 
 static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
 {
-    weft__cp_backward_begin(plan, slot, io);
-    weft__cp_backward_block(plan, slot, io, 0, weft__cp_own_block(io), plan->own);
+    weft__cp_backward_begin(plan, slot, io, NULL);
+    weft__cp_block block = weft__cp_block_of(plan, slot, io, "cp.none.backward", 0, NULL);
+    WEFT_TRY(weft__cp_backward_block(plan, io, &block, plan->own));
     weft__cp_backward_end(plan, slot, io);
     return WEFT_OK;
 }

@@ -88,24 +88,21 @@ static weft_status alloc_messages(const weft_cp_plan *plan, weft_arena *arena, s
 static weft_status plan_pairwise(weft_cp_plan *plan, weft_arena *arena)
 {
     pairwise *s;
-    weft_pool pool;
     WEFT_TRY(WEFT_NEW0(arena, 1, "cp pairwise", &s));
     plan->state = s;
     s->sparse = has_holes(plan);
     WEFT_TRY(alloc_needs(plan, arena, s));
     if (plan->P == 1) return WEFT_OK;
-    size_t kv = (size_t)plan->kv_rows_max * plan->kv_row_bytes, dkv = (size_t)plan->kv_rows_max * plan->dkv_row_bytes;
-    WEFT_TRY(weft_pool_init(&pool, plan->buffers, 5, kv, "cp K,V blocks"));
-    s->own = weft_pool_take(&pool);
-    for (int i = 0; i < 2; i++) s->block[i] = weft_pool_take(&pool), s->pack[i] = weft_pool_take(&pool);
+    size_t kv = (size_t)plan->kv_rows_max * (size_t)plan->wire.row_bytes, dkv = (size_t)plan->kv_rows_max * plan->part_row_bytes;
+    WEFT_TRY(weft__cp_buffers(plan, arena, 1, kv, "cp K,V blocks", &s->own, &plan->kv_buffer_bytes));
+    WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, "cp K,V blocks", s->block, &plan->kv_buffer_bytes));
+    WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, "cp K,V blocks", s->pack, &plan->kv_buffer_bytes));
     WEFT_TRY(alloc_messages(plan, arena, kv, s->kv_in, s->kv_out));
-    plan->kv_buffer_bytes = 5 * pool.bytes;
-    plan->pool_bytes += plan->kv_buffer_bytes;
     if (!plan->problem.need_backward) return WEFT_OK;
-    WEFT_TRY(weft_pool_init(&pool, plan->buffers, 6, dkv, "cp dK,dV blocks"));
-    s->part = weft_pool_take(&pool), s->total = weft_pool_take(&pool);
-    for (int i = 0; i < 2; i++) s->out[i] = weft_pool_take(&pool), s->in[i] = weft_pool_take(&pool);
-    plan->pool_bytes += 6 * pool.bytes;
+    WEFT_TRY(weft__cp_buffers(plan, arena, 1, dkv, "cp dK,dV blocks", &s->part, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, arena, 1, dkv, "cp dK,dV blocks", &s->total, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, arena, 2, dkv, "cp dK,dV blocks", s->out, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, arena, 2, dkv, "cp dK,dV blocks", s->in, NULL));
     return alloc_messages(plan, arena, dkv, s->part_in, s->part_out);
 }
 
@@ -144,7 +141,7 @@ static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const wef
     }
     x->give[plan->P] = n;
     for (int i = 1; i < plan->P; i++) {
-        size_t kv_bytes = (size_t)x->give_rows[i] * plan->kv_row_bytes, part = (size_t)x->take_rows[i] * plan->dkv_row_bytes;
+        size_t kv_bytes = (size_t)x->give_rows[i] * (size_t)plan->wire.row_bytes, part = (size_t)x->take_rows[i] * plan->part_row_bytes;
         t->forward_bytes += (int64_t)kv_bytes;
         t->forward_messages += weft__cp_pieces(plan, kv_bytes);
         t->backward_bytes += (int64_t)(kv_bytes + part);
@@ -212,7 +209,7 @@ static char *landing(const weft_cp_plan *plan, const weft__cp_slot *slot, int i)
     const pairwise *s = plan->state;
     rows x = taken(slot, i);
     int64_t row = x.n == 1 ? x.range[0].begin : slot->kv_rows[weft__cp_owner(plan, i)] - x.count;
-    return (char *)s->block[i % 2] + (size_t)row * plan->kv_row_bytes;
+    return (char *)s->block[i % 2] + (size_t)row * (size_t)plan->wire.row_bytes;
 }
 
 /* Receives and sends of step i. The block and the packed message of step i - 2 are free. */
@@ -224,12 +221,12 @@ static weft_status post(weft_cp_plan *plan, const weft__cp_slot *slot, const wef
     const char *from = s->pack[b];
     WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->kv_out[b], 1));
     if (in.count > 0)
-        WEFT_TRY(weft__cp_recv(plan, &s->kv_in[b], landing(plan, slot, i), (size_t)in.count * plan->kv_row_bytes, owner,
+        WEFT_TRY(weft__cp_recv(plan, &s->kv_in[b], landing(plan, slot, i), (size_t)in.count * (size_t)plan->wire.row_bytes, owner,
                                WEFT__CP_TAG_KV + owner));
     if (out.count == 0) return WEFT_OK;
-    if (out.n == 1) from = (const char *)s->own + (size_t)out.range[0].begin * plan->kv_row_bytes;
-    else gather(s->pack[b], s->own, out, plan->kv_row_bytes);
-    return weft__cp_send(plan, &s->kv_out[b], from, (size_t)out.count * plan->kv_row_bytes, weft__cp_reader(plan, i),
+    if (out.n == 1) from = (const char *)s->own + (size_t)out.range[0].begin * (size_t)plan->wire.row_bytes;
+    else gather(s->pack[b], s->own, out, (size_t)plan->wire.row_bytes);
+    return weft__cp_send(plan, &s->kv_out[b], from, (size_t)out.count * (size_t)plan->wire.row_bytes, weft__cp_reader(plan, i),
                          WEFT__CP_TAG_KV + plan->rank);
 }
 
@@ -249,8 +246,8 @@ static weft_status step(weft_cp_plan *plan, const weft__cp_slot *slot, const wef
     rows x = i > 0 ? taken(slot, i) : (rows){0};
     if (x.count == 0) return WEFT_OK;
     WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->kv_in[i % 2], 1));
-    if (x.n > 1) scatter(s->block[i % 2], landing(plan, slot, i), x, plan->kv_row_bytes);
-    if (s->sparse) clear_others(s->block[i % 2], x, slot->kv_rows[weft__cp_owner(plan, i)], plan->kv_row_bytes);
+    if (x.n > 1) scatter(s->block[i % 2], landing(plan, slot, i), x, (size_t)plan->wire.row_bytes);
+    if (s->sparse) clear_others(s->block[i % 2], x, slot->kv_rows[weft__cp_owner(plan, i)], (size_t)plan->wire.row_bytes);
     return WEFT_OK;
 }
 
@@ -261,21 +258,23 @@ static weft_status end_kv(weft_cp_plan *plan, const weft_cp_io *io, const char *
     return plan->P > 1 ? weft__cp_wait(plan, io, op, plan->P - 1, s->kv_out, 2) : WEFT_OK;
 }
 
-static weft__cp_block block_at(const weft_cp_plan *plan, const weft_cp_io *io, int i)
+static weft__cp_block block_at(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
 {
     const pairwise *s = plan->state;
-    return i == 0 ? weft__cp_own_block(io) : weft__cp_block_in(plan, s->block[i % 2]);
+    weft__cp_block b = weft__cp_block_of(plan, slot, io, op, i, NULL);
+    if (i > 0) b.at = weft__cp_rows_in(plan, s->block[i % 2]);
+    return b;
 }
 
 static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
 {
     static const char op[] = "cp.pairwise.forward";
     const pairwise *s = plan->state;
-    weft__cp_forward_begin(plan, slot, io);
-    if (plan->P > 1) weft__cp_pack(plan, slot, io, s->own);
+    weft__cp_forward_begin(plan, slot, io, s->own);
     for (int i = 0; i < plan->P; i++) {
         WEFT_TRY(step(plan, slot, io, op, i));
-        if (i == 0 || taken(slot, i).count > 0) weft__cp_forward_block(plan, slot, io, i, block_at(plan, io, i));
+        weft__cp_block block = block_at(plan, slot, io, op, i);
+        if (i == 0 || taken(slot, i).count > 0) WEFT_TRY(weft__cp_forward_block(plan, io, &block));
     }
     WEFT_TRY(end_kv(plan, io, op));
     weft__cp_forward_end(plan, slot, io);
@@ -294,7 +293,7 @@ static halves half_bytes(const weft_cp_plan *plan)
 }
 
 /* What this rank's queries add to the rows of owner(i), into out[i % 2]. */
-static void compute_part(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, int i)
+static weft_status compute_part(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
 {
     pairwise *s = plan->state;
     rows x = taken(slot, i);
@@ -302,10 +301,12 @@ static void compute_part(weft_cp_plan *plan, const weft__cp_slot *slot, const we
     halves h = half_bytes(plan);
     bool whole = x.count == n;
     char *out = s->out[i % 2];
-    weft__cp_backward_block(plan, slot, io, i, block_at(plan, io, i), whole ? out : s->part);
-    if (whole) return;
+    weft__cp_block block = block_at(plan, slot, io, op, i);
+    WEFT_TRY(weft__cp_backward_block(plan, io, &block, whole ? out : s->part));
+    if (whole) return WEFT_OK;
     gather(out, s->part, x, h.k);
     gather(out + (size_t)x.count * h.k, (const char *)s->part + (size_t)n * h.k, x, h.v);
+    return WEFT_OK;
 }
 
 static void add_rows(const weft_cp_plan *plan, void *to, const void *from, rows x, size_t row_bytes)
@@ -341,11 +342,11 @@ static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, 
     int64_t in = given(slot, i).count, out = taken(slot, i).count;
     WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->part_out[b], 1)); /* of step i - 2 */
     if (in > 0)
-        WEFT_TRY(weft__cp_recv(plan, &s->part_in[b], s->in[b], (size_t)in * plan->dkv_row_bytes, weft__cp_reader(plan, i),
+        WEFT_TRY(weft__cp_recv(plan, &s->part_in[b], s->in[b], (size_t)in * plan->part_row_bytes, weft__cp_reader(plan, i),
                                WEFT__CP_TAG_DKV + plan->rank));
     if (out > 0) {
-        compute_part(plan, slot, io, i);
-        WEFT_TRY(weft__cp_send(plan, &s->part_out[b], s->out[b], (size_t)out * plan->dkv_row_bytes, owner,
+        WEFT_TRY(compute_part(plan, slot, io, op, i));
+        WEFT_TRY(weft__cp_send(plan, &s->part_out[b], s->out[b], (size_t)out * plan->part_row_bytes, owner,
                                WEFT__CP_TAG_DKV + owner));
     }
     if (!plan->options.overlap) {
@@ -360,26 +361,34 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
     static const char op[] = "cp.pairwise.backward";
     pairwise *s = plan->state;
     int last = plan->P - 1;
-    weft__cp_backward_begin(plan, slot, io);
-    if (last > 0) {
-        weft__cp_pack(plan, slot, io, s->own);
-        memset(s->total, 0, weft__cp_dkv_bytes(plan, slot, plan->rank));
-    }
+    weft__cp_backward_begin(plan, slot, io, s->own);
+    weft__cp_block own = block_at(plan, slot, io, op, 0);
+    if (last > 0) plan->ops->move.zero(s->total, (size_t)slot->kv_rows[plan->rank] * plan->part_row_bytes, &plan->run);
     for (int i = 0; i <= last; i++) {
         WEFT_TRY(step(plan, slot, io, op, i));
-        if (i == 0) weft__cp_backward_block(plan, slot, io, 0, weft__cp_own_block(io), plan->own);
+        if (i == 0) WEFT_TRY(weft__cp_backward_block(plan, io, &own, plan->own));
         else WEFT_TRY(backward_step(plan, slot, io, op, i));
     }
     if (last > 0) {
         WEFT_TRY(take_part(plan, slot, io, op, last));
         WEFT_TRY(weft__cp_wait(plan, io, op, last, s->part_out, 2));
-        weft__cp_add(plan, slot, plan->rank, plan->own, s->total);
+        weft__cp_part_add(plan, slot->kv_rows[plan->rank], plan->own, s->total);
     }
     WEFT_TRY(end_kv(plan, io, op));
     weft__cp_backward_end(plan, slot, io);
     return WEFT_OK;
 }
 
+static bool applicable(const weft__cp_ask *ask, weft_text *why)
+{
+    weft_prec p = ask->problem->prec;
+    if (!weft__cp_ranks_fit(ask, why)) return false;
+    if (weft__cp_kv_type(p, ask->options) == weft_prec_compute(p) && weft__cp_grad_type(p, ask->options) == weft_prec_real(p))
+        return true;
+    weft_text_add(why, "K,V in another type on the wire; leave the type out, or use ring or pcp");
+    return false;
+}
+
 const weft_cp_strategy weft__cp_pairwise = {"pairwise", "each rank gets from each owner only the K,V rows that it can see",
-                                            weft__cp_ranks_fit, weft__cp_cost_pairwise, plan_pairwise, bind, forward,
+                                            applicable, weft__cp_cost_pairwise, plan_pairwise, bind, forward,
                                             backward, weft__cp_describe_exchange, NULL};

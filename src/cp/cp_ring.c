@@ -1,44 +1,63 @@
 /* cp_ring.c — queries stay, K,V blocks travel round the ring; two blocks in memory whatever P is.
  *
- * Invariant: at step i this rank computes the block of rank r - i, from kv[i % 2]. While it does so, message
- * i sends that same block to r + 1 and receives the block of r - i - 1 into kv[(i + 1) % 2], whose own send
- * (message i - 1) was waited for: a buffer is refilled only after it was sent and computed.
+ * Message i brings the block of rank r - i, from r - 1, which computes it one step earlier; pieces go on to r + 1 as soon
+ * as they are here and this rank has reached step i. At step i it computes block i while block i + 1 arrives in the
+ * buffer that block i - 1 has left: that one is computed, and its own way on was waited for.
+ *
+ * Where blocks are read in place, no buffer is received into: a block stays with its owner, and its place goes round. Its
+ * messages stay open until the last rank has computed it, so nobody waits for them before the end; there they close
+ * from the last hop back to the owner. Memory: the own block.
  *
  * Backward: K,V travel again; the gradient of a block starts at the first rank that is not its owner and
  * travels one hop behind, each rank adding its part, P - 1 hops; the owner adds its own part last:
  *   dKV_j = ((part_{j+1} + part_{j+2}) + ... + part_{j+P-1}) + part_j
- * A rank's part is computed into a zeroed buffer and added to the partial sum afterwards, so that computing
- * need not wait for the sum to arrive, and so that the additions are those of every other strategy. We
- * rejected the form in which the owner starts the sum (P hops, one message more per layer). */
+ * A rank computes its part into a zeroed buffer and adds the sum that arrives to it afterwards, so that computing
+ * need not wait for the sum, and so that the additions are those of every other strategy (x + y = y + x to the bit). We
+ * rejected the form in which the owner starts the sum (P hops, one message more per layer). In place, a sum is released
+ * at the step after the one that sent it: waiting for its release two steps later cannot stand still. */
 #include "cp/cp_impl.h"
 
 typedef struct ring {
-    void *kv[2];   /* K,V blocks */
-    void *sum[2];  /* travelling sums of gradients: one received and added to, one being sent */
-    void *part;    /* this rank's part of a block's gradient */
-    weft__cp_message kv_msg[2], sum_msg[2]; /* receive, send */
+    int ways;               /* messages of K,V that may be open: 2, or P in place */
+    void *kv[2];            /* own block first; received blocks. In place: the own block in kv[0] */
+    weft__cp_message *in, *out; /* [ways] of block i: entry i % ways */
+    void *part[2], *sent[2]; /* (R) this rank's part, then the sum with it; as it is sent: the same, or encoded */
+    void *came;             /* the sum that arrives, as sent */
+    weft__cp_message came_msg, sent_msg[2];
 } ring;
+
+static weft_status plan_blocks(weft_cp_plan *plan, weft_arena *arena, ring *s)
+{
+    size_t kv = weft__cp_wire_bytes(&plan->wire, plan->kv_rows_max);
+    s->ways = plan->in_place ? plan->P : 2;
+    WEFT_TRY(WEFT_NEW0(arena, s->ways, "cp ring", &s->in));
+    WEFT_TRY(WEFT_NEW0(arena, s->ways, "cp ring", &s->out));
+    for (int i = 0; i < s->ways; i++) {
+        WEFT_TRY(weft__cp_message_alloc(plan, arena, kv, &s->in[i]));
+        WEFT_TRY(weft__cp_message_alloc(plan, arena, kv, &s->out[i]));
+    }
+    return weft__cp_buffers(plan, arena, plan->in_place ? 1 : 2, kv, "cp K,V blocks", s->kv, &plan->kv_buffer_bytes);
+}
+
+static weft_status plan_sums(weft_cp_plan *plan, weft_arena *arena, ring *s)
+{
+    size_t part = (size_t)plan->kv_rows_max * plan->part_row_bytes, sent = (size_t)plan->kv_rows_max * plan->grad_row_bytes;
+    bool encoded = plan->grad_row_bytes != plan->part_row_bytes;
+    WEFT_TRY(weft__cp_buffers(plan, arena, 2, part, "cp dK,dV blocks", s->part, NULL));
+    if (encoded) WEFT_TRY(weft__cp_buffers(plan, arena, 2, sent, "cp dK,dV blocks", s->sent, NULL));
+    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, arena, 1, sent, "cp dK,dV blocks", &s->came, NULL));
+    for (int i = 0; i < 2; i++) WEFT_TRY(weft__cp_message_alloc(plan, arena, sent, &s->sent_msg[i]));
+    return weft__cp_message_alloc(plan, arena, sent, &s->came_msg);
+}
 
 static weft_status plan_ring(weft_cp_plan *plan, weft_arena *arena)
 {
     ring *s;
-    weft_pool pool;
     WEFT_TRY(WEFT_NEW0(arena, 1, "cp ring", &s));
     plan->state = s;
     if (plan->P == 1) return WEFT_OK;
-    size_t kv = (size_t)plan->kv_rows_max * plan->kv_row_bytes, dkv = (size_t)plan->kv_rows_max * plan->dkv_row_bytes;
-    WEFT_TRY(weft_pool_init(&pool, plan->buffers, 2, kv, "cp K,V blocks"));
-    for (int i = 0; i < 2; i++) s->kv[i] = weft_pool_take(&pool);
-    for (int i = 0; i < 2; i++) WEFT_TRY(weft__cp_message_alloc(plan, arena, kv, &s->kv_msg[i]));
-    plan->kv_buffer_bytes = 2 * pool.bytes;
-    plan->pool_bytes += plan->kv_buffer_bytes;
-    if (!plan->problem.need_backward) return WEFT_OK;
-    WEFT_TRY(weft_pool_init(&pool, plan->buffers, 3, dkv, "cp dK,dV blocks"));
-    plan->pool_bytes += 3 * pool.bytes;
-    for (int i = 0; i < 2; i++) s->sum[i] = weft_pool_take(&pool);
-    for (int i = 0; i < 2; i++) WEFT_TRY(weft__cp_message_alloc(plan, arena, dkv, &s->sum_msg[i]));
-    s->part = weft_pool_take(&pool);
-    return WEFT_OK;
+    WEFT_TRY(plan_blocks(plan, arena, s));
+    return plan->problem.need_backward ? plan_sums(plan, arena, s) : WEFT_OK;
 }
 
 /* Message i = 0 .. P-2 carries the block of rank r - i, so all blocks but that of rank r + 1 leave rank r; of
@@ -46,83 +65,130 @@ static weft_status plan_ring(weft_cp_plan *plan, weft_arena *arena)
 static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
 {
     (void)q, (void)kv;
-    int64_t next = slot->kv_rows[weft__cp_reader(plan, 1)], own = slot->kv_rows[plan->rank];
     weft_cp_traffic *t = &slot->traffic;
     *t = (weft_cp_traffic){0};
-    if (plan->P == 1) return WEFT_OK;
-    t->forward_bytes = (slot->kv_total - next) * (int64_t)plan->kv_row_bytes;
-    t->backward_bytes = t->forward_bytes + (slot->kv_total - own) * (int64_t)plan->dkv_row_bytes;
-    for (int i = 0; i < plan->P - 1; i++)
-        t->forward_messages += weft__cp_pieces(plan, weft__cp_kv_bytes(plan, slot, weft__cp_owner(plan, i)));
+    for (int i = 0; i < plan->P - 1; i++) {
+        size_t bytes = weft__cp_kv_bytes(plan, slot, weft__cp_owner(plan, i));
+        t->forward_bytes += (int64_t)bytes;
+        t->forward_messages += weft__cp_pieces(plan, bytes);
+    }
+    t->backward_bytes = t->forward_bytes;
     t->backward_messages = t->forward_messages;
-    for (int i = 1; i < plan->P; i++)
-        t->backward_messages += weft__cp_pieces(plan, weft__cp_dkv_bytes(plan, slot, weft__cp_owner(plan, i)));
+    for (int i = 1; i < plan->P; i++) {
+        size_t bytes = weft__cp_dkv_bytes(plan, slot, weft__cp_owner(plan, i));
+        t->backward_bytes += (int64_t)bytes;
+        t->backward_messages += weft__cp_pieces(plan, bytes);
+    }
     return WEFT_OK;
 }
 
-/* Receives are posted first: with transports that complete a send only against a posted receive, a ring of
- * sends would stand still. */
-static weft_status pass(weft_cp_plan *plan, void *recv, size_t recv_bytes, int recv_tag, const void *send, size_t send_bytes,
-                        int send_tag, weft__cp_message msg[2])
-{
-    WEFT_TRY(weft__cp_recv(plan, &msg[0], recv, recv_bytes, weft__cp_owner(plan, 1), recv_tag));
-    return weft__cp_send(plan, &msg[1], send, send_bytes, weft__cp_reader(plan, 1), send_tag);
-}
+/* ---- K,V ------------------------------------------------------------------------------------------------- */
 
-static weft_status pass_kv(weft_cp_plan *plan, const weft__cp_slot *slot, int i)
+/* The receive of block i, which has yet to leave r - 1. Posted before anything is sent: with transports that complete a
+ * send only against a posted receive, a ring of sends would stand still. */
+static weft_status expect_block(weft_cp_plan *plan, const weft__cp_slot *slot, int i)
 {
     ring *s = plan->state;
-    int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, i + 1);
-    return pass(plan, s->kv[(i + 1) % 2], weft__cp_kv_bytes(plan, slot, coming), WEFT__CP_TAG_KV + coming, s->kv[i % 2],
-                weft__cp_kv_bytes(plan, slot, here), WEFT__CP_TAG_KV + here, s->kv_msg);
+    int owner = weft__cp_owner(plan, i);
+    return weft__cp_recv_view(plan, &s->in[i % s->ways], s->kv[i % 2], weft__cp_kv_bytes(plan, slot, owner),
+                              weft__cp_owner(plan, 1), WEFT__CP_TAG_KV + owner);
 }
 
-/* After step i: the sum of the block of r - i goes on, that of r - i - 1 comes (at i = P - 1: this rank's own). */
-static weft_status pass_sum(weft_cp_plan *plan, const weft__cp_slot *slot, int i)
+/* Block i goes on to r + 1: the own one at once, another as it arrives. */
+static weft_status send_block(weft_cp_plan *plan, const weft__cp_slot *slot, int i)
 {
     ring *s = plan->state;
-    int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, (i + 1) % plan->P);
-    return pass(plan, s->sum[(i + 1) % 2], weft__cp_dkv_bytes(plan, slot, coming), WEFT__CP_TAG_DKV + coming, s->sum[i % 2],
-                weft__cp_dkv_bytes(plan, slot, here), WEFT__CP_TAG_DKV + here, s->sum_msg);
+    int owner = weft__cp_owner(plan, i), next = weft__cp_reader(plan, 1);
+    weft__cp_message *out = &s->out[i % s->ways];
+    if (i == 0)
+        return weft__cp_send(plan, out, s->kv[0], weft__cp_kv_bytes(plan, slot, owner), next, WEFT__CP_TAG_KV + owner);
+    return weft__cp_pass_on(plan, &s->in[i % s->ways], out, next, WEFT__CP_TAG_KV + owner);
 }
 
-static weft__cp_block block_at(const weft_cp_plan *plan, const weft_cp_io *io, int i)
+/* Before block i is computed. */
+static weft_status begin_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
 {
-    const ring *s = plan->state;
-    return i == 0 ? weft__cp_own_block(io) : weft__cp_block_in(plan, s->kv[i % 2]);
+    ring *s = plan->state;
+    WEFT_TRY(weft__cp_step(plan, io, "cp.ring", op, i));
+    if (i == plan->P - 1) return WEFT_OK;
+    if (i > 0 && !plan->in_place) WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->out[(i - 1) % s->ways], 1));
+    WEFT_TRY(expect_block(plan, slot, i + 1));
+    WEFT_TRY(send_block(plan, slot, i));
+    if (plan->options.overlap) return WEFT_OK;
+    if (i > 0) WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->in[i % s->ways], 1));
+    return weft__cp_wait(plan, io, op, i, &s->in[(i + 1) % s->ways], 1);
+}
+
+static weft__cp_block block_at(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+{
+    ring *s = plan->state;
+    return weft__cp_block_of(plan, slot, io, op, i, i > 0 ? &s->in[i % s->ways] : NULL);
+}
+
+/* The last block went no further, so its hop closes first; then, in place, those before it. Copies of them are gone. */
+static weft_status end_blocks(weft_cp_plan *plan, const weft_cp_io *io, const char *op)
+{
+    ring *s = plan->state;
+    int last = plan->P - 1;
+    if (last == 0) return WEFT_OK;
+    weft__cp_release(&s->in[last % s->ways]);
+    for (int i = last - 1; i >= (plan->in_place ? 0 : last - 1); i--) {
+        WEFT_TRY(weft__cp_wait(plan, io, op, last, &s->out[i % s->ways], 1));
+        if (i > 0) weft__cp_release(&s->in[i % s->ways]);
+    }
+    return WEFT_OK;
 }
 
 static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
 {
     static const char op[] = "cp.ring.forward";
     ring *s = plan->state;
-    int last = plan->P - 1;
-    weft__cp_forward_begin(plan, slot, io);
-    if (last > 0) weft__cp_pack(plan, slot, io, s->kv[0]);
-    for (int i = 0; i <= last; i++) {
-        WEFT_TRY(weft__cp_step(plan, io, "cp.ring", op, i));
-        if (i < last) WEFT_TRY(pass_kv(plan, slot, i));
-        if (i < last && !plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_msg, 2));
-        weft__cp_forward_block(plan, slot, io, i, block_at(plan, io, i));
-        if (i < last && plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_msg, 2));
+    weft__cp_forward_begin(plan, slot, io, s->kv[0]);
+    for (int i = 0; i < plan->P; i++) {
+        WEFT_TRY(begin_step(plan, slot, io, op, i));
+        weft__cp_block block = block_at(plan, slot, io, op, i);
+        WEFT_TRY(weft__cp_forward_block(plan, io, &block));
     }
+    WEFT_TRY(end_blocks(plan, io, op));
     weft__cp_forward_end(plan, slot, io);
     return WEFT_OK;
 }
 
-/* Step i > 0: this rank's part of the block of r - i, added to the sum that came from r - 1, and sent on. */
+/* ---- gradients ---------------------------------------------------------------------------------------------- */
+
+/* After step i: the sum of the block of r - i goes on, that of r - i - 1 comes (at i = P - 1: this rank's own). */
+static weft_status pass_sum(weft_cp_plan *plan, const weft__cp_slot *slot, int i)
+{
+    ring *s = plan->state;
+    int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, (i + 1) % plan->P);
+    const void *sum = weft__cp_grad_encode(plan, slot->kv_rows[here], s->part[i % 2], s->sent[i % 2]);
+    WEFT_TRY(weft__cp_recv_view(plan, &s->came_msg, s->came, weft__cp_dkv_bytes(plan, slot, coming), weft__cp_owner(plan, 1),
+                                WEFT__CP_TAG_DKV + coming));
+    return weft__cp_send(plan, &s->sent_msg[i % 2], sum, weft__cp_dkv_bytes(plan, slot, here), weft__cp_reader(plan, 1),
+                         WEFT__CP_TAG_DKV + here);
+}
+
+/* Adds the sum that came to `part` of a block of so many rows. */
+static weft_status take_sum(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int i, int64_t rows, void *part)
+{
+    ring *s = plan->state;
+    WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->came_msg, 1));
+    weft__cp_grad_add(plan, rows, part, s->came_msg.data);
+    weft__cp_release(&s->came_msg);
+    return WEFT_OK;
+}
+
+/* Step i > 0: this rank's part of the block of r - i, with the sum that came from r - 1, and on. */
 static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
 {
     ring *s = plan->state;
-    void *sum = s->sum[i % 2];
-    weft__cp_backward_block(plan, slot, io, i, block_at(plan, io, i), i == 1 ? sum : s->part);
-    if (i > 1) {
-        if (plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->sum_msg, 2));
-        weft__cp_add(plan, slot, weft__cp_owner(plan, i), sum, s->part);
-    }
+    weft__cp_block block = block_at(plan, slot, io, op, i);
+    void *part = s->part[i % 2];
+    if (i > 2) WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->sent_msg[i % 2], 1));
+    WEFT_TRY(weft__cp_backward_block(plan, io, &block, part));
+    if (i > 1) WEFT_TRY(take_sum(plan, io, op, i, block.rows, part));
     WEFT_TRY(pass_sum(plan, slot, i));
-    if (!plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->sum_msg, 2));
-    return WEFT_OK;
+    return plan->options.overlap ? WEFT_OK : weft__cp_wait(plan, io, op, i, &s->came_msg, 1);
 }
 
 static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
@@ -130,20 +196,19 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
     static const char op[] = "cp.ring.backward";
     ring *s = plan->state;
     int last = plan->P - 1;
-    weft__cp_backward_begin(plan, slot, io);
-    if (last > 0) weft__cp_pack(plan, slot, io, s->kv[0]);
-    for (int i = 0; i <= last; i++) {
-        WEFT_TRY(weft__cp_step(plan, io, "cp.ring", op, i));
-        if (i < last) WEFT_TRY(pass_kv(plan, slot, i));
-        if (i < last && !plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_msg, 2));
-        if (i == 0) weft__cp_backward_block(plan, slot, io, 0, weft__cp_own_block(io), plan->own);
-        else WEFT_TRY(backward_step(plan, slot, io, op, i));
-        if (i < last && plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, s->kv_msg, 2));
+    weft__cp_backward_begin(plan, slot, io, s->kv[0]);
+    WEFT_TRY(begin_step(plan, slot, io, op, 0));
+    weft__cp_block block = block_at(plan, slot, io, op, 0);
+    WEFT_TRY(weft__cp_backward_block(plan, io, &block, plan->own));
+    for (int i = 1; i <= last; i++) {
+        WEFT_TRY(begin_step(plan, slot, io, op, i));
+        WEFT_TRY(backward_step(plan, slot, io, op, i));
     }
     if (last > 0) {
-        if (plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, last, s->sum_msg, 2));
-        weft__cp_add(plan, slot, plan->rank, plan->own, s->sum[plan->P % 2]);
+        WEFT_TRY(take_sum(plan, io, op, last, slot->kv_rows[plan->rank], plan->own));
+        WEFT_TRY(weft__cp_wait(plan, io, op, last, s->sent_msg, 2));
     }
+    WEFT_TRY(end_blocks(plan, io, op));
     weft__cp_backward_end(plan, slot, io);
     return WEFT_OK;
 }

@@ -11,9 +11,12 @@ static void fill(weft_kern *kern, weft_isa isa)
     if (WEFT_ISA_##from <= isa) kern->op[WEFT_PREC_##prec].name = symbol;
 #define KERN_ATTN(prec, from, fill_attn) \
     if (WEFT_ISA_##from <= isa) fill_attn(&kern->op[WEFT_PREC_##prec].attn, WEFT_PREC_##prec);
+#define KERN_MOVE(prec, from, fill_move) \
+    if (WEFT_ISA_##from <= isa) fill_move(&kern->op[WEFT_PREC_##prec].move, WEFT_PREC_##prec);
 #include "kern/kern_list.inc"
 #undef KERN
 #undef KERN_ATTN
+#undef KERN_MOVE
 }
 
 static const char *available_list(char *buf, size_t size)
@@ -68,9 +71,11 @@ const weft_kern_entry *weft_kern_manifest(int *n)
     static const weft_kern_entry entries[] = {
 #define KERN(name, prec, from, symbol) {#name, WEFT_PREC_##prec, WEFT_ISA_##from, #symbol},
 #define KERN_ATTN(prec, from, fill_attn) {"attn", WEFT_PREC_##prec, WEFT_ISA_##from, #fill_attn},
+#define KERN_MOVE(prec, from, fill_move) {"move", WEFT_PREC_##prec, WEFT_ISA_##from, #fill_move},
 #include "kern/kern_list.inc"
 #undef KERN
 #undef KERN_ATTN
+#undef KERN_MOVE
     };
     *n = (int)(sizeof entries / sizeof *entries);
     return entries;

@@ -16,6 +16,7 @@
 
 #include "kern/attention/attention.h"
 #include "kern/gemm/gemm.h"
+#include "kern/move/move.h"
 
 typedef enum { WEFT_ISA_REF, WEFT_ISA_AVX2, WEFT_ISA_AVX512, WEFT_ISA_AMX, WEFT_ISA_COUNT } weft_isa;
 
@@ -33,6 +34,7 @@ typedef struct weft_adamw_args {
 
 typedef struct weft_kern_ops {
     weft_attn_ops attn; /* attention/attention.h */
+    weft_move_ops move; /* move/move.h */
 
     /* y[rows,n] (C) = x / rms(x) * w.  x (R), w (R), rstd[rows] (R) is kept for backward. */
     void (*rmsnorm_fwd)(void *y, int64_t y_ld, void *rstd, const void *x, int64_t x_ld, const void *w, int64_t rows,

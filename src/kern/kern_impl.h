@@ -8,9 +8,11 @@
 /* typeof of a member of the table: a kernel whose signature drifts from the door does not compile. */
 #define KERN(op, prec, isa, symbol) __typeof__(*((weft_kern_ops *)0)->op) symbol;
 #define KERN_ATTN(prec, isa, fill) void fill(weft_attn_ops *ops, weft_prec p);
+#define KERN_MOVE(prec, isa, fill) void fill(weft_move_ops *ops, weft_prec p);
 #include "kern/kern_list.inc"
 #undef KERN
 #undef KERN_ATTN
+#undef KERN_MOVE
 
 /* Column sums over rows (dw, db) are cut into blocks of rows that depend on the number of rows only; each
  * block has one row of partial sums in `work`, and the partial rows are added in order. So the result is

@@ -76,7 +76,6 @@ weft_status weft_shard_group(weft_shard *out, const weft_shard *in, int U);
  * not touching. Exact: a row is in them iff some query sees it. Returns how many there are, or -1 when there are more
  * than `capacity`. There are never more than the rank's queries have runs (of consecutive positions) plus the owner's
  * keys have segments. LOCAL, no allocation, the same on every rank */
-typedef struct weft_range { int64_t begin, len; } weft_range;
 int64_t weft_shard_need(const weft_mask *mask, const weft_shard *q, int rank, const weft_shard *k, int owner,
                         weft_range *out, int64_t capacity);
 

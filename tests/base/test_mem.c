@@ -153,7 +153,7 @@ static void pool_lends_each_buffer_once(void **state)
     weft_pool pool;
     char *p[5];
     assert_ok(weft_arena_create(&a, &mem, "comm", NULL));
-    assert_ok(weft_pool_init(&pool, a, 5, 1001, "buffers"));
+    assert_ok(weft_pool_init(&pool, a, a, 5, 1001, "buffers"));
     for (int i = 0; i < 5; i++) {
         assert_non_null(p[i] = weft_pool_take(&pool));
         assert_true((uintptr_t)p[i] % 64 == 0);
@@ -165,9 +165,9 @@ static void pool_lends_each_buffer_once(void **state)
     weft_pool_give(&pool, p[3]);
     assert_ptr_equal(weft_pool_take(&pool), p[3]);
     assert_null(weft_pool_take(&pool));
-    assert_refused(weft_pool_init(&pool, a, 2, SIZE_MAX, "huge"), "huge");
-    assert_refused(weft_pool_init(&pool, a, 1 << 30, SIZE_MAX / 4, "huge"), "huge");
-    assert_refused(weft_pool_init(&pool, a, -1, 64, "negative"), "negative");
+    assert_refused(weft_pool_init(&pool, a, a, 2, SIZE_MAX, "huge"), "huge");
+    assert_refused(weft_pool_init(&pool, a, a, 1 << 30, SIZE_MAX / 4, "huge"), "huge");
+    assert_refused(weft_pool_init(&pool, a, a, -1, 64, "negative"), "negative");
     weft_arena_destroy(a);
 }
 

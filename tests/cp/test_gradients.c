@@ -174,8 +174,9 @@ static weft_status backward_without_exchange(weft_cp_plan *plan, const weft__cp_
     size_t bytes = (size_t)(slot->q_rows * io->dq_ld) * sizeof(double);
     own.dq = malloc(bytes + 1);
     if (!own.dq) return weft_fail(WEFT_ERR_MEMORY, "test");
-    weft__cp_backward_begin(plan, slot, &own);
-    weft__cp_backward_block(plan, slot, &own, 0, weft__cp_own_block(&own), plan->own);
+    weft__cp_block block = weft__cp_block_of(plan, slot, &own, "own block alone", 0, NULL);
+    weft__cp_backward_begin(plan, slot, &own, NULL);
+    WEFT_TRY(weft__cp_backward_block(plan, &own, &block, plan->own));
     weft__cp_backward_end(plan, slot, &own);
     free(own.dq);
     return WEFT_OK;

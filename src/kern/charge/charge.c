@@ -76,6 +76,50 @@ static const weft_attn_ops attention[WEFT_PREC_COUNT] = {
     [WEFT_PREC_F16] = {"charge", start, forward_f16, finish, delta, backward_f16, work_bytes},
 };
 
+/* ---- moving rows -------------------------------------------------------------------------------------------- */
+
+static void moved(const weft_attn_run *run, double bytes) { charge(run, bytes / run->charge->memory_bytes_per_second); }
+
+static double row_bytes(const weft_rows *r, int64_t rows, int64_t n) { return (double)rows * (double)n * (double)weft_dtype_size(r->type); }
+
+static void copy(void *dst, const weft_rows *to, const void *src, const weft_rows *from, int64_t rows, int64_t n,
+                 const weft_attn_run *run)
+{
+    (void)dst, (void)src;
+    moved(run, row_bytes(to, rows, n) + row_bytes(from, rows, n));
+}
+
+static void add(void *dst, const weft_rows *to, const void *src, const weft_rows *from, int64_t rows, int64_t n,
+                const weft_attn_run *run)
+{
+    (void)dst, (void)src;
+    moved(run, 2 * row_bytes(to, rows, n) + row_bytes(from, rows, n));
+}
+
+static void zero(void *dst, size_t bytes, const weft_attn_run *run)
+{
+    (void)dst;
+    moved(run, (double)bytes);
+}
+
+static void f8_encode(void *stream, const weft_f8 *f, const void *src, const weft_rows *from, int64_t rows,
+                      const weft_attn_run *run)
+{
+    int64_t n = (int64_t)f->heads * f->width;
+    (void)stream, (void)src;
+    moved(run, row_bytes(from, rows, n) + (double)rows * (double)n);
+}
+
+static void f8_decode(void *dst, const weft_rows *to, const void *stream, const weft_f8 *f, int64_t row0, int64_t rows,
+                      const weft_attn_run *run)
+{
+    int64_t n = (int64_t)f->heads * f->width;
+    (void)dst, (void)stream, (void)row0;
+    moved(run, row_bytes(to, rows, n) + (double)rows * (double)n);
+}
+
+static const weft_move_ops move = {copy, add, zero, f8_encode, f8_decode};
+
 /* ---- sums and conversions that are given no clock ---------------------------------------------------------- */
 
 static void axpy(void *y, const void *x, double a, int64_t n, int threads) { (void)y, (void)x, (void)a, (void)n, (void)threads; }
@@ -96,6 +140,7 @@ weft_status weft_kern_init_charge(weft_kern *kern, const weft_charge *rates)
     for (int p = 0; p < WEFT_PREC_COUNT; p++) {
         weft_kern_ops *o = &kern->op[p];
         o->attn = attention[p];
+        o->move = move;
         o->axpy = axpy;
         o->to_compute = o->to_real = convert;
     }
