@@ -67,7 +67,23 @@ static void fp64_batch_of_three(void **state) { (void)state; cp_case c = base(WE
 /* ranks without tokens send nothing, and nothing is sent for them */
 static void fewer_tokens_than_ranks(void **state) { (void)state; cp_case c = base(WEFT_PREC_F32, 1, 3); check(&c); }
 
-/* two blocks of the largest share, rounded up to whole cache lines */
+/* Two blocks of the largest share, rounded up to whole cache lines; the own one alone where others are read in place.
+ * Of gradients: two parts, and what arrives. */
+static void check_ring(const cp_case *c, const cp_data *data, int P, bool copies)
+{
+    cp_result *out = cp_result_make(c, P);
+    cp_job job = {c, data, "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, out, {0}};
+    assert_ok((copies ? cp_run_copies : cp_run)(P, &job, 1));
+    size_t row = 2 * 10, rows = (size_t)weft_shard_max_rows((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 1024, P);
+    size_t blocks = copies ? 2 : 1, block = rows * row * 2, sums = copies ? 3 : 2, sum = rows * row * 4;
+    for (int r = 0; r < P; r++) {
+        assert_true(out->kv_buffer_bytes[r] >= blocks * block && out->kv_buffer_bytes[r] < blocks * (block + 64));
+        assert_true(out->pool_bytes[r] >= blocks * block + sums * sum);
+        assert_true(out->pool_bytes[r] < blocks * (block + 64) + sums * (sum + 64));
+    }
+    cp_result_free(out);
+}
+
 static void ring_holds_two_blocks(void **state)
 {
     (void)state;
@@ -75,15 +91,8 @@ static void ring_holds_two_blocks(void **state)
     c.mask = (weft_mask){true, 0, -1, 0}; /* no bytes depend on the mask, time does */
     cp_data data = cp_data_make(&c);
     for (int P = 2; P <= 8; P++) {
-        cp_result *out = cp_result_make(&c, P);
-        cp_job job = {&c, &data, "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, out, {0}};
-        assert_ok(cp_run(P, &job, 1));
-        size_t block = (size_t)weft_shard_max_rows((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 1024, P) * 2 * 10 * 2;
-        for (int r = 0; r < P; r++) {
-            assert_true(out->kv_buffer_bytes[r] >= 2 * block);
-            assert_true(out->kv_buffer_bytes[r] < 2 * (block + 64));
-        }
-        cp_result_free(out);
+        check_ring(&c, &data, P, false);
+        check_ring(&c, &data, P, true);
     }
     cp_data_free(&data);
 }

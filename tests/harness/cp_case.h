@@ -62,6 +62,7 @@ void cp_result_free(cp_result *r);
 
 /* Runs all jobs on P thread ranks. */
 weft_status cp_run(int P, cp_job *jobs, int n);
+weft_status cp_run_copies(int P, cp_job *jobs, int n); /* nothing is read in place */
 /* One rank's part, on any communicator; index is the rank's row in the result's per-rank arrays. */
 weft_status cp_run_rank(weft_ctx *ctx, weft_comm *comm, const cp_job *job);
 void cp_result_sum_sinks(cp_result *r, int H);
@@ -75,7 +76,7 @@ bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b);
 
 /* The whole claim for one case: the P = 1 run is within `exact` of the specification; every strategy, contiguous
  * and zigzag, on each of the P in ranks[] is within `across` of P = 1; and for each layout the strategies of one family
- * (those that cut heads and rows alike), overlap on and off, and a second run give the same bits; bytes and messages are
+ * (those that cut heads and rows alike), overlap on and off, in place and copied, and a second run give the same bits; bytes and messages are
  * those of the plan. Fails the test with the case's name. */
 void cp_check_all(const cp_case *c, const int *ranks, int n, double exact, double across, double lse_weight);
 
