@@ -19,8 +19,8 @@ yes jansson "$(pkg-config --modversion jansson 2>/dev/null)"
 yes libfyaml "$(pkg-config --modversion libfyaml 2>/dev/null)"
 if [ "$(cached WEFT_OPENMP)" = ON ]; then yes OpenMP "$(cached OpenMP_C_FLAGS)"; else no OpenMP "switched off: one thread per rank"; fi
 
-mpi=$(mpirun --version 2>/dev/null | head -n 1)
-if [ -n "$mpi" ]; then yes MPI "$mpi (not used yet)"; else no MPI "Open MPI or MPICH not found (not used yet: ranks are local processes)"; fi
+plugins=$(cd "$1" && ls libweft_mpi_*.so 2>/dev/null | tr '\n' ' ')
+if [ -n "$plugins" ]; then yes MPI "$plugins"; else no MPI "no plugin: libopenmpi-dev or libmpich-dev was not there (ranks are local processes)"; fi
 if pkg-config --exists hwloc 2>/dev/null; then yes hwloc "$(pkg-config --modversion hwloc) (not used yet)"; else no hwloc "not found (not used yet)"; fi
 
 flags=" $(grep -m 1 '^flags' /proc/cpuinfo 2>/dev/null) "

@@ -18,6 +18,10 @@ build  libjansson-dev   pc:jansson
 build  libfyaml-dev     pc:libfyaml
 test   libcmocka-dev    pc:cmocka
 test   python3          cmd:python3
+test   libopenmpi-dev   pc:ompi-c
+test   openmpi-bin      cmd:mpirun.openmpi
+test   libmpich-dev     pc:mpich
+test   mpich            cmd:mpirun.mpich
 demo   bible-kjv        cmd:bible
 "
 case "${WEFT_CC:-}" in
@@ -62,8 +66,8 @@ give_up() {
   echo "setup: $1" >&2
   echo "setup: missing: ${missing[*]}   (names of Debian's packages)" >&2
   echo "  Debian, Ubuntu:  apt-get install -y --no-install-recommends ${missing[*]}" >&2
-  echo "  Fedora:          dnf install gcc make cmake ninja-build pkgconf onednn-devel jansson-devel libfyaml-devel libcmocka-devel python3" >&2
-  echo "  Arch:            pacman -S gcc make cmake ninja pkgconf onednn jansson libfyaml cmocka python" >&2
+  echo "  Fedora:          dnf install gcc make cmake ninja-build pkgconf onednn-devel jansson-devel libfyaml-devel libcmocka-devel python3 openmpi-devel mpich-devel" >&2
+  echo "  Arch:            pacman -S gcc make cmake ninja pkgconf onednn jansson libfyaml cmocka python openmpi" >&2
   case " ${missing[*]} " in
   *" bible-kjv "*) echo "  Without bible-kjv: make, then ${BUILD:-build}/weft train examples/demo.yaml --data YOUR.txt" >&2 ;;
   esac

@@ -31,8 +31,17 @@ typedef struct weft_command {
 extern const weft_command weft_cmd_train, weft_cmd_eval, weft_cmd_verify, weft_cmd_attention, weft_cmd_generate, weft_cmd_info;
 
 /* Runs cli->command->body on the ranks that the options ask for: in this process when it is one or was
- * started as one, else under the supervisor. Returns the exit code; the one message of a failure has been printed. */
-int weft_launch(weft_cli *cli);
+ * started as one (by the supervisor or by an MPI launcher), else under the supervisor. `so_far`: of reading words and
+ * files, with its message; ranks of a launcher agree on it. Returns the exit code; the one message of a failure has
+ * been printed. */
+int weft_launch(weft_cli *cli, weft_status so_far);
+/* The part of it under an MPI launcher (launch_mpi.c). */
+int weft_launch_mpi(weft_cli *cli, const weft_mpi_launch *launch, weft_status so_far);
+/* Before this process ends with a failure: gives an MPI launcher time to forward its message, so that it comes before
+ * the launcher's own lines. */
+void weft_launch_forward(void);
+weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads);
+int weft_launch_ranks(const weft_cli *cli);
 
 bool weft_is_root(const weft_world *world);
 /* Refuses a file that cannot be read, naming it and what it was to be. */

@@ -117,9 +117,15 @@ static void print_start(session *s)
     if (!s->root) return;
     weft_text_add(&t, "options (* given)\n");
     weft_opts_table(&s->cli->opts, &t);
+    char transport[160];
+    int cpus, sharers;
+    weft_world_describe(s->world, transport, sizeof transport);
+    weft_world_cpus(s->world, &cpus, &sharers);
     weft_text_add(&t, "\nranks        %d (%s): cp %d x dp %d, %d thread%s each, kernels %s\n",
                   weft_world_size(s->world), weft_world_transport(s->world), e->mesh.size.cp, e->mesh.size.dp,
                   e->ctx->threads, e->ctx->threads > 1 ? "s" : "", weft_isa_name(e->kern.isa));
+    weft_text_add(&t, "processors   %d for rank 0, shared by %d rank%s", cpus, sharers, sharers > 1 ? "s" : "");
+    weft_text_add(&t, strcmp(transport, weft_world_transport(s->world)) ? "; %s\n" : "\n", transport);
     weft_text_add(&t, "model        %lld parameters; attention ", (long long)weft_model_params(&e->config));
     weft_model_describe(e->model, &t);
     weft_text_add(&t,

@@ -23,13 +23,13 @@ static void write_log(void *ud, weft_log_level level, const char *line)
     fprintf(stderr, "weft: %s%s\n", level == WEFT_LOG_WARN ? "warning: " : "", line);
 }
 
-static int ranks_of(const weft_cli *cli)
+int weft_launch_ranks(const weft_cli *cli)
 {
     weft_mesh_shape m = cli->run.mesh;
     return cli->command->ranks ? m.tp * m.cp * m.dp * m.pp : 1;
 }
 
-static weft_status open_ctx(weft_ctx *ctx, int rank, int ranks, int threads)
+weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads)
 {
     weft_ctx_init(ctx);
     ctx->rank = rank;
@@ -59,7 +59,7 @@ static int run_alone(weft_cli *cli)
     weft_ctx ctx;
     weft_world *world = NULL;
     int threads = cli->options.threads > 0 ? (int)cli->options.threads : allowed_cpus();
-    weft_status st = open_ctx(&ctx, 0, 1, threads);
+    weft_status st = weft_launch_ctx(&ctx, 0, 1, threads);
     if (st >= 0) st = weft_world_self(&world, &ctx);
     if (st >= 0) st = run_body(cli, world);
     if (st < 0 && st != WEFT_ERR_COMPARE) fprintf(stderr, "weft: %s\n", weft_last_error());
@@ -71,7 +71,7 @@ static int run_as_child(weft_cli *cli, weft_local *local, int rank)
 {
     weft_ctx ctx;
     weft_world *world = NULL;
-    weft_status st = open_ctx(&ctx, rank, ranks_of(cli), weft_local_threads(local));
+    weft_status st = weft_launch_ctx(&ctx, rank, weft_launch_ranks(cli), weft_local_threads(local));
     if (st >= 0) st = weft_world_local(&world, &ctx, local, rank);
     if (st >= 0) st = run_body(cli, world);
     else weft_local_abort(local, rank, st, weft_last_error());
@@ -93,12 +93,15 @@ static void warn_of_crowding(const weft_cli *cli, int ranks)
             cpus / ranks > 1 ? cpus / ranks : 1);
 }
 
-int weft_launch(weft_cli *cli)
+/* Without a launcher of MPI. */
+static int launch_here(weft_cli *cli)
 {
-    int ranks = ranks_of(cli), rank = 0, code;
+    int ranks = weft_launch_ranks(cli), rank = 0, code;
     weft_local *local = NULL;
     weft_status st = weft_local_from_env(&local, &rank);
     if (st >= 0 && local) return run_as_child(cli, local, rank);
+    if (st >= 0 && weft_opts_given(&cli->opts, "run.mpi_progress"))
+        st = weft_fail(WEFT_ERR_REFUSED, "--mpi-progress is for ranks that mpirun starts; weft starts its own here");
     if (st >= 0) warn_of_crowding(cli, ranks);
     if (st >= 0 && ranks == 1) return run_alone(cli);
     if (st >= 0) {
@@ -112,6 +115,22 @@ int weft_launch(weft_cli *cli)
     }
     if (st < 0 && st != WEFT_ERR_COMPARE) fprintf(stderr, "weft: %s\n", weft_last_error());
     return code;
+}
+
+int weft_launch(weft_cli *cli, weft_status so_far)
+{
+    weft_mpi_launch launch = {0};
+    weft_status st = so_far;
+    if (!getenv("WEFT_LOCAL_RANK")) {
+        char message[1024];
+        snprintf(message, sizeof message, "%s", weft_last_error());
+        st = weft_mpi_launched(&launch);
+        if (st >= 0 && launch.size > 0) return weft_launch_mpi(cli, &launch, so_far < 0 ? weft_fail(so_far, "%s", message) : so_far);
+        if (st >= 0 && so_far < 0) st = weft_fail(so_far, "%s", message);
+    }
+    if (st >= 0) return launch_here(cli);
+    if (launch.rank == 0) fprintf(stderr, "weft: %s\n", weft_last_error());
+    return weft_exit_code(st);
 }
 
 bool weft_is_root(const weft_world *world) { return weft_world_rank(world) == 0; }

@@ -21,7 +21,7 @@ static void print_usage(FILE *to)
                 "refused, 3 failed while running.\n");
 }
 
-static const weft_command *find_command(const char *word)
+static const weft_command *find_command(const char *word, FILE *to)
 {
     const char *names[COMMANDS];
     for (int i = 0; i < COMMANDS; i++) {
@@ -29,7 +29,7 @@ static const weft_command *find_command(const char *word)
         if (!strcmp(word, names[i])) return commands[i];
     }
     const char *near = weft_suggest(word, names, COMMANDS);
-    fprintf(stderr, "weft: unknown command '%s'%s%s%s (weft --help lists them)\n", word, near ? "; did you mean '" : "",
+    fprintf(to, "weft: unknown command '%s'%s%s%s (weft --help lists them)\n", word, near ? "; did you mean '" : "",
             near ? near : "", near ? "'?" : "");
     return NULL;
 }
@@ -94,9 +94,7 @@ static int run_command(weft_cli *cli, int argc, char *const *argv)
     }
     if (st >= 0) st = parse(cli, argc, argv);
     if (st >= 0 && cli->command->check) st = cli->command->check(cli);
-    if (st >= 0) return weft_launch(cli);
-    fprintf(stderr, "weft: %s\n", weft_last_error());
-    return weft_exit_code(st);
+    return weft_launch(cli, st);
 }
 
 /* A program started with a closed descriptor 1 would get that number for the next file it opens, and what it
@@ -116,20 +114,32 @@ static int close_output(int code)
     return code ? code : 3;
 }
 
+/* Of the processes that an MPI launcher starts, one speaks. A failure's message goes to the standard error of the rank
+ * that has it (launch_mpi.c). */
+static bool one_of_many(void)
+{
+    weft_mpi_launch launch;
+    weft_mpi_launched(&launch); /* a refusal is weft_launch's to report */
+    return launch.rank > 0;
+}
+
 int main(int argc, char **argv)
 {
     if (!hold_standard_files()) return 3;
+    bool mute = one_of_many();
+    if (mute && !freopen("/dev/null", "w", stdout)) return 3;
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        print_usage(argc < 2 ? stderr : stdout);
+        print_usage(argc < 2 && !mute ? stderr : stdout);
         return argc < 2 ? 2 : close_output(0);
     }
     if (!strcmp(argv[1], "--version")) {
         printf("weft %s\n", weft_version());
         return close_output(0);
     }
-    weft_cli cli = {.argv = argv, .command = find_command(argv[1])};
-    if (!cli.command) return 2;
-    int code = run_command(&cli, argc - 2, argv + 2);
+    weft_cli cli = {.argv = argv, .command = find_command(argv[1], mute ? stdout : stderr)};
+    int code = cli.command ? run_command(&cli, argc - 2, argv + 2) : 2;
     weft_arena_destroy(cli.arena);
-    return close_output(code);
+    code = close_output(code);
+    if (code) weft_launch_forward();
+    return code;
 }

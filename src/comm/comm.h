@@ -61,14 +61,53 @@ weft_status weft_local_supervise(const weft_spawn *spawn, int *exit_code);
 /* In a child: *local and *rank from the environment; *local NULL when this process was not started so. */
 weft_status weft_local_from_env(weft_local **local, int *rank);
 
+/* MPI, through a plugin for each library (mpi_abi.h). A launcher is found by the environment alone. */
+typedef struct weft_mpi weft_mpi; /* a loaded plugin */
+typedef struct weft_mpi_launch {
+    int rank, size;  /* size 0: no launcher started this process */
+    const char *mpi; /* "openmpi", "mpich": whose plugin to load */
+    const char *by;  /* the launcher, for messages */
+} weft_mpi_launch;
+weft_status weft_mpi_launched(weft_mpi_launch *out);            /* LOCAL; refuses what is half an MPI       */
+/* The plugin for mpi: in WEFT_PLUGIN_PATH, beside the program or the library, where an installation keeps it. LOCAL */
+weft_status weft_mpi_load(weft_mpi **out, const char *mpi);
+void weft_mpi_unload(weft_mpi *mpi);                            /* after all its worlds                     */
+const char *weft_mpi_library(const weft_mpi *mpi);              /* "Open MPI v4.1.4"                        */
+/* MPI_Init_thread, unless the caller has; stop finalises what start initialised. COLLECTIVE over the job */
+weft_status weft_mpi_start(weft_mpi *mpi);
+void weft_mpi_stop(weft_mpi *mpi);
+void weft_mpi_abort_job(const weft_mpi *mpi, int code);         /* MPI_Abort of the whole job               */
+
+typedef struct weft_mpi_options { /* zeros are defaults; equal on all ranks */
+    const void *comm;   /* address of an MPI_Comm; NULL: MPI_COMM_WORLD */
+    size_t comm_bytes;  /* sizeof(MPI_Comm) */
+    int ranks;          /* only the first so many of comm; 0: all */
+    size_t max_message; /* longer ones travel in pieces; 0: 1 GiB */
+} weft_mpi_options;
+/* A world over a private copy of comm; *out NULL on ranks that have no part in it. COLLECTIVE over comm */
+weft_status weft_world_mpi(weft_world **out, weft_ctx *ctx, const weft_mpi *mpi, const weft_mpi_options *options);
+typedef enum { WEFT_MPI_AUTO, WEFT_MPI_CALLBACK, WEFT_MPI_THREAD } weft_mpi_progress;
+/* Who moves messages while a rank computes: the kernels' callback (a new world's way), a helper thread, or which of them
+ * is measured to be faster, for all ranks alike. Refused in worlds that are not MPI's. COLLECTIVE */
+weft_status weft_world_set_progress(weft_world *w, weft_mpi_progress progress);
+/* Bytes of the next MPI message when `left` remain: what goes into MPI's int. Pure */
+int weft_mpi_piece(size_t left, size_t limit);
+
 /* Reports this rank's failure to the others and to the supervisor (first one wins) before it leaves. */
 void weft_world_abort(weft_world *world, weft_status st, const char *message);
 void weft_world_close(weft_world *world); /* COLLECTIVE when the status so far is good */
+/* The rank whose failure ended the world; -1 when none did or the transport does not know. LOCAL */
+int weft_world_failed_rank(const weft_world *w);
 
 int weft_world_rank(const weft_world *w);
 int weft_world_size(const weft_world *w);
 const char *weft_world_transport(const weft_world *w);
 weft_ctx *weft_world_ctx(const weft_world *w);
+weft_comm *weft_world_all(const weft_world *w); /* the group of all ranks in order; the world's */
+/* The transport in words, for a start table: "Open MPI v4.1.4, progress by callback". LOCAL */
+void weft_world_describe(const weft_world *w, char *text, size_t n);
+/* Processors that this rank may use, and how many ranks share them (itself included). LOCAL */
+void weft_world_cpus(const weft_world *w, int *cpus, int *sharers);
 void weft_world_set_timeout(weft_world *w, double seconds); /* default 120 */
 
 /* What this rank is doing, for error messages of others: op is a string constant. LOCAL, cheap. */

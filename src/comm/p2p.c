@@ -124,24 +124,27 @@ void weft_release(weft_req *req)
 
 void weft_req_copied(weft_req *req, size_t bytes) { req->comm->counters.bytes_copied += (int64_t)bytes; }
 
-static void end_flight(weft_comm *c)
+static void end_flight(weft_comm *c, double at)
 {
-    double now = weft_now(&c->world->ctx->clock);
-    weft_flight_end(&c->flight, now);
-    weft_flight_end(&c->world->flight, now);
+    weft_flight_end(&c->flight, at);
+    weft_flight_end(&c->world->flight, at);
 }
+
+static double now_of(const weft_req *req) { return weft_now(&req->comm->world->ctx->clock); }
 
 void weft_req_lent(weft_req *req)
 {
     req->flags |= WEFT_REQ_IN_PLACE;
     req->done_bytes = req->bytes;
-    end_flight(req->comm);
+    end_flight(req->comm, now_of(req));
 }
 
-void weft_req_finish(weft_req *req, int state)
+void weft_req_finish(weft_req *req, int state) { weft_req_finish_at(req, state, now_of(req)); }
+
+void weft_req_finish_at(weft_req *req, int state, double at)
 {
     weft_comm *c = req->comm;
-    if (!(req->send && req->flags & WEFT_REQ_IN_PLACE)) end_flight(c);
+    if (!(req->send && req->flags & WEFT_REQ_IN_PLACE)) end_flight(c, at);
     req->state = state;
     if (state == WEFT_REQ_MISMATCH && !c->world->mismatched) c->world->mismatched = req;
     if (state != WEFT_REQ_DONE || !req->send) return;

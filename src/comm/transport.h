@@ -51,6 +51,9 @@ typedef struct weft_transport {
     const weft_mem_provider *(*buffers)(void *ep); /* memory for what travels; NULL: host memory */
     void (*release)(void *ep, weft_req *req); /* of a receive that was answered in place; with WEFT_CAP_PEER_MEMORY */
     void (*close)(void *ep, bool orderly); /* orderly: every rank has reached this point */
+    void (*describe)(void *ep, char *text, size_t n);     /* NULL: its name */
+    int (*failed_rank)(void *ep);                         /* whose failure ends the world; -1: none; NULL: not known */
+    void (*cpus)(void *ep, int *cpus, int *sharers);      /* NULL: all ranks share this process' processors */
 } weft_transport;
 
 /* Called by transports: the request is complete (or its size was wrong); counts and closes its flight. */
@@ -58,6 +61,8 @@ void weft_req_finish(weft_req *req, int state);
 /* Called by transports: the peer has been told where the bytes of this send lie. Nothing moves any more, but the request
  * is complete only when they are released. */
 void weft_req_lent(weft_req *req);
+/* The same for what ended at an earlier time: a helper thread has moved it. */
+void weft_req_finish_at(weft_req *req, int state, double at);
 /* Called by transports: bytes went through a buffer of the transport on behalf of this request. */
 void weft_req_copied(weft_req *req, size_t bytes);
 

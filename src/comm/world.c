@@ -1,6 +1,7 @@
 /* world.c — worlds, groups and their counters: everything about ranks that no transport decides. */
 #include "comm/world.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -312,6 +313,24 @@ int weft_world_rank(const weft_world *w) { return w->rank; }
 int weft_world_size(const weft_world *w) { return w->size; }
 const char *weft_world_transport(const weft_world *w) { return w->tp->name; }
 weft_ctx *weft_world_ctx(const weft_world *w) { return w->ctx; }
+weft_comm *weft_world_all(const weft_world *w) { return w->all; }
+
+int weft_world_failed_rank(const weft_world *w) { return w->tp->failed_rank ? w->tp->failed_rank(w->ep) : -1; }
+
+void weft_world_describe(const weft_world *w, char *text, size_t n)
+{
+    if (w->tp->describe) w->tp->describe(w->ep, text, n);
+    else snprintf(text, n, "%s", w->tp->name);
+}
+
+void weft_world_cpus(const weft_world *w, int *cpus, int *sharers)
+{
+    cpu_set_t set;
+    *sharers = w->size;
+    *cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    if (w->tp->cpus) w->tp->cpus(w->ep, cpus, sharers);
+}
+
 void weft_world_set_timeout(weft_world *w, double seconds) { w->timeout = seconds; }
 
 void weft_place(weft_world *w, const char *op, int layer, int step)

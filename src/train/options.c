@@ -124,6 +124,8 @@ static const weft_opt table[] = {
     {"run.threads", "threads", NULL, WEFT_OPT_INT, OFF(threads), "0", NULL, 0, 1024, "threads per rank (0: cores / ranks)", MODEL | A},
     {"run.timeout", "timeout", NULL, WEFT_OPT_REAL, OFF(timeout), "120", NULL, 0.1, 1e7,
      "seconds that a rank waits for another before the job ends", RANKS},
+    {"run.mpi_progress", "mpi-progress", NULL, WEFT_OPT_ENUM, OFF(mpi_progress), "auto", "auto|callback|thread", NO_LIMIT,
+     "under mpirun, who moves messages during compute (auto: measured at the start)", RANKS},
     {"run.name", "name", NULL, WEFT_OPT_TEXT, OFF(run_name), NULL, NULL, NO_LIMIT, "folder of the run (default: date and time)", T},
     {"run.root", "runs", NULL, WEFT_OPT_TEXT, OFF(run_root), "runs", NULL, NO_LIMIT, "where run folders are made", T},
     {"run.overwrite", "overwrite", NULL, WEFT_OPT_BOOL, OFF(overwrite), "false", NULL, NO_LIMIT, "write into a run folder that exists", T},

@@ -36,6 +36,7 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     const char *precision, *isa;
     int64_t seed, threads;
     double timeout;
+    const char *mpi_progress;
     const char *run_name, *run_root;
     bool overwrite;
 

@@ -1,0 +1,280 @@
+/* plugin.c — the functions of comm/mpi_abi.h over one MPI library: the only file that includes mpi.h.
+ * Built once per library as libweft_mpi_<name>.so; it uses no symbol of the core. */
+#include "comm/mpi_abi.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(OPEN_MPI)
+#define MPI_NAME "openmpi"
+#elif defined(MPICH_VERSION)
+#define MPI_NAME "mpich"
+#else
+#error "an MPI that is neither Open MPI nor MPICH: name it here and in include/weft/mpi.h"
+#endif
+
+struct weft_mpi_end {
+    MPI_Comm comm, node;
+    MPI_Win shared;
+    /* Active requests lie densely: MPI_Testsome looks at each of them. */
+    int active, capacity;
+    MPI_Request *request;
+    uint64_t *token;
+    bool *is_recv;
+    int *index;          /* scratch of poll */
+    MPI_Status *status;
+    weft_mpi_done *done; /* what poll found; grows in poll only, so that its reader may post */
+    int done_capacity;
+};
+
+/* ---- the process ---------------------------------------------------------------------------------------- */
+
+static bool running(void)
+{
+    int begun = 0, ended = 0;
+    MPI_Initialized(&begun);
+    MPI_Finalized(&ended);
+    return begun && !ended;
+}
+
+static int start(bool *own)
+{
+    int begun = 0, provided;
+    int e = MPI_Initialized(&begun);
+    *own = false;
+    if (e || begun) return e;
+    e = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
+    *own = e == MPI_SUCCESS;
+    return e;
+}
+
+static int stop(void) { return MPI_Finalize(); }
+static void abort_job(int code) { MPI_Abort(MPI_COMM_WORLD, code); }
+
+static void library(char *text, size_t n)
+{
+    char whole[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    MPI_Get_library_version(whole, &length);
+    whole[strcspn(whole, ",\n")] = 0; /* the first line up to its details */
+    char *at = strstr(whole, " Version:"); /* "MPICH Version:\t4.0.2" */
+    if (at) memmove(at + 1, at + 10, strlen(at + 10) + 1);
+    snprintf(text, n, "%s", whole);
+}
+
+static void error_text(int code, char *text, size_t n)
+{
+    char whole[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (MPI_Error_string(code, whole, &length)) snprintf(whole, sizeof whole, "error %d", code);
+    snprintf(text, n, "%s", whole);
+}
+
+/* ---- ends ------------------------------------------------------------------------------------------------- */
+
+static int describe(const weft_mpi_end *end, weft_mpi_info *info)
+{
+    int provided, found = 0, *upper = NULL;
+    int e = MPI_Comm_rank(end->comm, &info->rank);
+    if (!e) e = MPI_Comm_size(end->comm, &info->size);
+    if (!e) e = MPI_Query_thread(&provided);
+    if (!e) e = MPI_Comm_get_attr(end->comm, MPI_TAG_UB, &upper, &found);
+    if (e) return e;
+    info->threads = provided == MPI_THREAD_MULTIPLE;
+    info->tag_max = found ? *upper : 32767; /* what the standard promises */
+    return 0;
+}
+
+static int copy_comm(MPI_Comm from, int ranks, MPI_Comm *out)
+{
+    int rank, size;
+    int e = MPI_Comm_rank(from, &rank);
+    if (!e) e = MPI_Comm_size(from, &size);
+    if (e) return e;
+    if (ranks <= 0 || ranks == size) return MPI_Comm_dup(from, out);
+    return MPI_Comm_split(from, rank < ranks ? 0 : MPI_UNDEFINED, rank, out);
+}
+
+static int open_end(weft_mpi_end **out, const void *comm, int ranks, weft_mpi_info *info)
+{
+    MPI_Comm from = MPI_COMM_WORLD, copy;
+    if (comm) memcpy(&from, comm, sizeof from);
+    *out = NULL;
+    int e = copy_comm(from, ranks, &copy);
+    if (e || copy == MPI_COMM_NULL) return e;
+    weft_mpi_end *end = calloc(1, sizeof *end);
+    if (!end) return MPI_ERR_NO_MEM;
+    *end = (weft_mpi_end){.comm = copy, .node = MPI_COMM_NULL, .shared = MPI_WIN_NULL};
+    e = MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
+    if (!e) e = describe(end, info);
+    if (!e) *out = end;
+    else free(end);
+    return e;
+}
+
+static int close_end(weft_mpi_end *end)
+{
+    int e = 0;
+    if (end->shared != MPI_WIN_NULL) e = MPI_Win_free(&end->shared);
+    if (!e && end->node != MPI_COMM_NULL) e = MPI_Comm_free(&end->node);
+    if (!e) e = MPI_Comm_free(&end->comm);
+    free(end->request), free(end->token), free(end->is_recv), free(end->index), free(end->status), free(end->done);
+    free(end);
+    return e;
+}
+
+static int share(weft_mpi_end *end, size_t bytes, void **base, int *node_ranks)
+{
+    int rank = 0, unit;
+    MPI_Aint size;
+    void *mine;
+    int e = MPI_Comm_split_type(end->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &end->node);
+    if (!e) e = MPI_Comm_set_errhandler(end->node, MPI_ERRORS_RETURN);
+    if (!e) e = MPI_Comm_rank(end->node, &rank);
+    if (!e) e = MPI_Comm_size(end->node, node_ranks);
+    if (!e) e = MPI_Win_allocate_shared(rank == 0 ? (MPI_Aint)bytes : 0, 1, MPI_INFO_NULL, end->node, &mine, &end->shared);
+    if (!e) e = MPI_Win_shared_query(end->shared, 0, &size, &unit, base);
+    if (!e && rank == 0) memset(*base, 0, bytes);
+    if (!e) e = MPI_Barrier(end->node);
+    return e;
+}
+
+/* ---- requests ----------------------------------------------------------------------------------------------- */
+
+static bool grow(void **p, int capacity, size_t size)
+{
+    void *more = realloc(*p, (size_t)capacity * size);
+    if (more) *p = more;
+    return more != NULL;
+}
+
+/* Room for one more request. A part that has grown alone is only larger than it needs to be. */
+static int make_room(weft_mpi_end *end)
+{
+    if (end->active < end->capacity) return 0;
+    int more = end->capacity ? 2 * end->capacity : 256;
+    void *request = end->request, *token = end->token, *is_recv = end->is_recv, *index = end->index, *status = end->status;
+    bool good = grow(&request, more, sizeof *end->request) && grow(&token, more, sizeof *end->token) &&
+                grow(&is_recv, more, sizeof *end->is_recv) && grow(&index, more, sizeof *end->index) &&
+                grow(&status, more, sizeof *end->status);
+    end->request = request, end->token = token, end->is_recv = is_recv, end->index = index, end->status = status;
+    if (!good) return MPI_ERR_NO_MEM;
+    end->capacity = more;
+    return 0;
+}
+
+static void keep(weft_mpi_end *end, uint64_t token, bool is_recv)
+{
+    end->token[end->active] = token;
+    end->is_recv[end->active] = is_recv;
+    end->active++;
+}
+
+static int send(weft_mpi_end *end, const void *buf, int bytes, int peer, int tag, uint64_t token)
+{
+    int e = make_room(end);
+    if (!e) e = MPI_Isend(buf, bytes, MPI_BYTE, peer, tag, end->comm, &end->request[end->active]);
+    if (!e) keep(end, token, false);
+    return e;
+}
+
+static int recv(weft_mpi_end *end, void *buf, int bytes, int peer, int tag, uint64_t token)
+{
+    int e = make_room(end);
+    if (!e) e = MPI_Irecv(buf, bytes, MPI_BYTE, peer < 0 ? MPI_ANY_SOURCE : peer, tag, end->comm, &end->request[end->active]);
+    if (!e) keep(end, token, true);
+    return e;
+}
+
+static void fill_done(const weft_mpi_end *end, int at, MPI_Status *status, int error, weft_mpi_done *done)
+{
+    int count = 0, cancelled = 0;
+    *done = (weft_mpi_done){.token = end->token[at], .source = -1, .error = error};
+    if (!end->is_recv[at] || error) return;
+    MPI_Test_cancelled(status, &cancelled);
+    done->cancelled = cancelled;
+    if (cancelled) return;
+    MPI_Get_count(status, MPI_BYTE, &count);
+    done->bytes = (size_t)count;
+    done->source = status->MPI_SOURCE;
+}
+
+/* The hole that a completed request leaves is filled with the last one. */
+static void close_holes(weft_mpi_end *end)
+{
+    for (int i = 0; i < end->active;) {
+        if (end->request[i] != MPI_REQUEST_NULL) {
+            i++;
+            continue;
+        }
+        int last = --end->active;
+        end->request[i] = end->request[last];
+        end->token[i] = end->token[last];
+        end->is_recv[i] = end->is_recv[last];
+    }
+}
+
+static int room_for_done(weft_mpi_end *end)
+{
+    if (end->active <= end->done_capacity) return 0;
+    void *done = end->done;
+    if (!grow(&done, end->capacity, sizeof *end->done)) return MPI_ERR_NO_MEM;
+    end->done = done;
+    end->done_capacity = end->capacity;
+    return 0;
+}
+
+static int poll(weft_mpi_end *end, const weft_mpi_done **done, int *n)
+{
+    int completed = 0;
+    *n = 0;
+    if (end->active == 0) return 0;
+    int e = room_for_done(end);
+    if (e) return e;
+    e = MPI_Testsome(end->active, end->request, &completed, end->index, end->status);
+    if (e && e != MPI_ERR_IN_STATUS) return e;
+    if (completed == MPI_UNDEFINED || completed == 0) return 0;
+    for (int i = 0; i < completed; i++)
+        fill_done(end, end->index[i], &end->status[i], e ? end->status[i].MPI_ERROR : 0, &end->done[i]);
+    *done = end->done;
+    *n = completed;
+    close_holes(end);
+    return 0;
+}
+
+static int cancel(weft_mpi_end *end, uint64_t token)
+{
+    for (int i = 0; i < end->active; i++)
+        if (end->token[i] == token && end->is_recv[i]) return MPI_Cancel(&end->request[i]);
+    return 0;
+}
+
+static int open_requests(const weft_mpi_end *end) { return end->active; }
+
+/* ---- the door ------------------------------------------------------------------------------------------------- */
+
+static const weft_mpi_abi abi = {
+    .version = WEFT_MPI_ABI,
+    .bytes = sizeof(weft_mpi_abi),
+    .mpi = MPI_NAME,
+    .handle_bytes = sizeof(MPI_Comm),
+    .start = start,
+    .stop = stop,
+    .running = running,
+    .abort_job = abort_job,
+    .library = library,
+    .error_text = error_text,
+    .open = open_end,
+    .close = close_end,
+    .share = share,
+    .send = send,
+    .recv = recv,
+    .poll = poll,
+    .cancel = cancel,
+    .open_requests = open_requests,
+};
+
+__attribute__((visibility("default"))) const weft_mpi_abi *weft_mpi_plugin(void);
+const weft_mpi_abi *weft_mpi_plugin(void) { return &abi; }

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# weft under mpirun, with each MPI that has a plugin: golden cases on several ranks, one line per refusal, the same
+# exit code from the launcher, and a failure whose first line names rank and cause.
+# labels: small mpi noasan
+# timeout: 180
+. "$WEFT_SRC/tests/cli/lib.sh"
+attention=$WEFT_GOLDEN/attention
+tried=0
+
+# ranks N ARGS...: exit code in $code, outputs in $tmp.
+ranks() {
+  local n=$1; shift
+  timeout 60 "mpirun.$mpi" -n "$n" "$WEFT" "$@" >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
+}
+# expect CODE PART WHAT: the first line on stderr holds PART, and only one line is Weft's.
+expect() {
+  [ "$code" = "$1" ] || fail "$mpi, $3: exit $code, wanted $1: $(head -3 "$tmp/stderr")"
+  head -1 "$tmp/stderr" | grep -qF -- "$2" || fail "$mpi, $3: the first line lacks '$2': $(head -3 "$tmp/stderr")"
+  [ "$(grep -c '^weft:' "$tmp/stderr")" = 1 ] || fail "$mpi, $3: not one line of weft's: $(cat "$tmp/stderr")"
+}
+
+for mpi in openmpi mpich; do
+  [ -e "$WEFT_BUILD/libweft_mpi_$mpi.so" ] && command -v "mpirun.$mpi" >/dev/null || continue
+  tried=$((tried + 1))
+  for run in "3 causal_gqa_s257 ring contiguous" "5 docs_causal pcp zigzag"; do
+    read -r n case strategy layout <<<"$run"
+    ranks "$n" attention "$attention/$case.safetensors" --cp "$n" --cp-strategy "$strategy" --cp-layout "$layout"
+    [ $code = 0 ] || fail "$mpi: $run: exit $code: $(cat "$tmp/stderr" "$tmp/stdout" | tail -5)"
+    [ "$(grep -c 'comparisons hold' "$tmp/stdout")" = 1 ] || fail "$mpi: $run: not one verdict: $(cat "$tmp/stdout")"
+  done
+  WEFT_MPI_MAX_MESSAGE=1000 ranks 3 attention "$attention/window_causal.safetensors" --cp 3 --cp-strategy ring --mpi-progress thread
+  [ $code = 0 ] || fail "$mpi: short messages, helper thread: exit $code: $(tail -3 "$tmp/stderr")"
+
+  case=$attention/causal_s128.safetensors
+  ranks 3 attention "$case" --cp 2
+  expect 2 "started 3 ranks, the options ask for tp 1 x cp 2 x dp 1 x pp 1 = 2: mpirun -n 2" "other ranks than asked for"
+  ranks 2 attention "$case" --cp 2 --cp-stratgy ring
+  expect 2 "did you mean '--cp-strategy'" "an unknown flag"
+  ranks 2 info
+  expect 2 "weft info runs as one" "a command for one rank"
+  ranks 2 nothing
+  expect 2 "unknown command 'nothing'" "an unknown command"
+  WEFT_MPI=lam ranks 2 attention "$case" --cp 2
+  expect 2 "possible are openmpi, mpich, none" "an unknown MPI"
+  WEFT_FAULT=fail:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
+  expect 3 "weft: rank 1: injected fault at cp.ring" "a rank that fails"
+  WEFT_FAULT=stop:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring --timeout 1
+  expect 3 "rank 1 (group cp, tag" "a rank that is stuck"
+  head -1 "$tmp/stderr" | grep -q "; rank 1 is .*in cp.ring.forward, layer 0, step 1" || fail "$mpi: the stuck rank's place: $(head -1 "$tmp/stderr")"
+
+  # The program alone, without plugins beside it.
+  cp "$WEFT" "$tmp/weft-alone"
+  WEFT_PLUGIN_PATH='' timeout 60 "mpirun.$mpi" -n 2 "$tmp/weft-alone" attention "$case" --cp 2 >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
+  expect 2 "started 2 ranks: the plugin libweft_mpi_$mpi.so is not there: build Weft where lib" "no plugin"
+done
+[ $tried -gt 0 ] || [ -z "$(ls "$WEFT_BUILD"/libweft_mpi_*.so 2>/dev/null)" ] || fail "plugins are built, but there is no mpirun"
+
+SLURM_STEP_ID=1 SLURM_STEP_NUM_TASKS=4 refused "srun started 4 tasks without an MPI" attention "$attention/causal_s128.safetensors"
+refused "--mpi-progress is for ranks that mpirun starts" attention "$attention/causal_s128.safetensors" --mpi-progress thread
+finish
