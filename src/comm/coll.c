@@ -329,3 +329,11 @@ weft_status weft_agree(weft_comm *c, weft_status mine)
     if (status < 0) return (weft_status)x[0];
     return weft_fail((weft_status)x[0], "rank %d: %s", weft_comm_member(c, first), message);
 }
+
+weft_status weft_comm_fault(weft_comm *c, const char *site, bool *nan)
+{
+    weft_fault *f = &c->world->ctx->fault;
+    if (f->kind != WEFT_FAULT_STRAY) return weft_fault_pass(f, c->world->rank, site, nan);
+    if (nan) *nan = false;
+    return weft_fault_strays(f, c->world->rank, site) ? weft_barrier(c) : WEFT_OK;
+}

@@ -208,6 +208,10 @@ weft_status weft_barrier(weft_comm *c);
 /* Every rank gets the worst status of all; a rank that was fine gets the message of the first that was not. */
 weft_status weft_agree(weft_comm *c, weft_status mine);
 
+/* For tests: lets a fault act at a site (base/fault.h); one that strays calls another collective of the group than the
+ * ranks at this site expect. `nan` as in weft_fault_pass. LOCAL but for a stray. */
+weft_status weft_comm_fault(weft_comm *c, const char *site, bool *nan);
+
 /* ---- what stands behind a handle of include/weft/group.h (group.c). LOCAL ----------------------------- */
 
 struct weft_group;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,6 +247,8 @@ weft_status weft_local_fail_with(const weft_local *m, weft_status st)
 
 /* ---- places ------------------------------------------------------------------------------------------------- */
 
+static int64_t milliseconds(void) { return (int64_t)(weft_now(&weft_clock_real) * 1e3); }
+
 /* Readers never block the writer: the version is odd while words change, and every word is published with
  * release, so a reader that saw a new word also sees the odd version. */
 void weft_local_place(local_area *a, const char *op, int layer, int step)
@@ -258,6 +261,7 @@ void weft_local_place(local_area *a, const char *op, int layer, int step)
     for (int i = 0; i < WEFT_LOCAL_OP_WORDS; i++) atomic_store_explicit(&a->op[i], words[i], memory_order_release);
     atomic_store_explicit(&a->layer, layer, memory_order_release);
     atomic_store_explicit(&a->step, step, memory_order_release);
+    atomic_store_explicit(&a->since, milliseconds(), memory_order_release);
     atomic_store_explicit(&a->version, version + 2, memory_order_release);
 }
 
@@ -280,11 +284,14 @@ void weft_local_place_text(const local_area *a, char *text, size_t n)
     if (step >= 0 && op[0] && k >= 0 && (size_t)k < n) snprintf(text + k, n - (size_t)k, ", step %d", step);
 }
 
-/* 'T' for a stopped process, 'Z' for a dead one; 0 when it has no entry. */
-static char process_state(int pid)
+/* Of the thread that is the rank: 'T' for a stopped one, 'Z' for a dead one, 'S' for one that is not running; 0 when it
+ * has no entry. */
+static char thread_state(const local_area *a)
 {
-    char path[32], line[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    char path[64], line[256] = "";
+    int pid = atomic_load(&a->pid), thread = atomic_load(&a->thread);
+    if (pid <= 0) return 'R';
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, thread);
     FILE *f = fopen(path, "re");
     if (!f) return 0;
     const char *end = fgets(line, sizeof line, f) ? strrchr(line, ')') : NULL;
@@ -292,46 +299,94 @@ static char process_state(int pid)
     return end && end[1] == ' ' ? end[2] : 0;
 }
 
+static int waits_for(const local_area *a) { return atomic_load(&a->waits_for) - 1; }
+
 static void one_peer_text(const weft_local *m, int rank, char *text, size_t n)
 {
     const local_area *a = &m->areas[rank];
-    int state = atomic_load(&a->state), pid = atomic_load(&a->pid);
-    char place[80];
+    int state = atomic_load(&a->state);
+    char place[80], thread = thread_state(a);
     weft_local_place_text(a, place, sizeof place);
-    char process = pid > 0 && pid != getpid() ? process_state(pid) : 'R';
-    if (atomic_load(&a->gone) || process == 0 || process == 'Z') {
+    if (state == WEFT_LOCAL_LEFT) snprintf(text, n, "rank %d has left", rank);
+    else if (atomic_load(&a->gone) || thread == 0 || thread == 'Z') {
         if (state == WEFT_LOCAL_ABSENT) snprintf(text, n, "rank %d is gone: it never joined", rank);
         else snprintf(text, n, "rank %d is gone, last seen in %s", rank, place);
     } else if (state == WEFT_LOCAL_ABSENT) snprintf(text, n, "rank %d has not joined", rank);
-    else if (state == WEFT_LOCAL_LEFT) snprintf(text, n, "rank %d has left", rank);
-    else snprintf(text, n, "rank %d is %s %s", rank, process == 'T' ? "stopped in" : "in", place);
+    else {
+        const char *how = thread == 'T' ? "stopped in" : thread == 'S' && waits_for(a) < 0 ? "asleep in" : "in";
+        double seconds = (double)(milliseconds() - atomic_load(&a->since)) * 1e-3;
+        snprintf(text, n, "rank %d is %s %s for %.1f s", rank, how, place, seconds > 0 ? seconds : 0.0);
+    }
 }
 
 /* A rank that cannot go on by itself, whatever it noted to wait for before it was stopped or died. */
-static bool stands_still(const weft_local *m, int rank)
+static bool stands_still(const local_area *a)
 {
-    const local_area *a = &m->areas[rank];
-    int pid = atomic_load(&a->pid);
-    char process = pid > 0 && pid != getpid() ? process_state(pid) : 'R';
-    return atomic_load(&a->gone) || process == 0 || process == 'Z' || process == 'T';
+    char thread = thread_state(a);
+    return atomic_load(&a->gone) || thread == 0 || thread == 'Z' || thread == 'T';
+}
+
+/* The rank that this one waits for, or -1: it waits for none, or does not stand there because of that. */
+static int next_in_chain(const weft_local *m, int rank) { return stands_still(&m->areas[rank]) ? -1 : waits_for(&m->areas[rank]); }
+
+static bool same_op(const local_area *a, const local_area *b)
+{
+    for (int i = 0; i < WEFT_LOCAL_OP_WORDS; i++)
+        if (atomic_load(&a->op[i]) != atomic_load(&b->op[i])) return false;
+    return true;
+}
+
+typedef struct line { char *text; size_t n, used; } line;
+
+static void add(line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(line *l, const char *fmt, ...)
+{
+    if (l->used >= l->n) return;
+    va_list ap;
+    va_start(ap, fmt);
+    int k = vsnprintf(l->text + l->used, l->n - l->used, fmt, ap);
+    va_end(ap);
+    if (k > 0) l->used += (size_t)k;
+}
+
+/* Who waits for whom all round, and what those do who do something else than the first: one of them strayed. */
+static void add_circle(const weft_local *m, int first, line *l)
+{
+    int rank = first;
+    add(l, "; it waits in a circle of ranks (a dead-lock): %d", first);
+    do {
+        rank = next_in_chain(m, rank);
+        if (rank < 0) return; /* it went on meanwhile */
+        add(l, " -> %d", rank);
+        char place[80];
+        weft_local_place_text(&m->areas[rank], place, sizeof place);
+        if (!same_op(&m->areas[rank], &m->areas[first])) add(l, " (in %s)", place);
+    } while (rank != first);
 }
 
 /* Names the peer, and where the chain of waits that starts at it ends: the rank that holds up all others. */
 void weft_local_peer_text(const weft_local *m, int rank, char *text, size_t n)
 {
+    enum { SHOWN = 16 };
+    int end = rank, hops = 0, shown[SHOWN];
+    line l = {text, n, 0};
     one_peer_text(m, rank, text, n);
-    int end = rank, hops = 0;
-    for (int next;
-         !stands_still(m, end) && (next = atomic_load(&m->areas[end].waits_for) - 1) >= 0 && hops <= m->header->ranks;
-         hops++)
+    l.used = strlen(text);
+    for (int next; hops <= m->header->ranks && (next = next_in_chain(m, end)) >= 0; hops++) {
         end = next;
-    size_t k = strlen(text);
-    if (hops == 0 || k + 1 >= n) return;
-    if (hops > m->header->ranks) snprintf(text + k, n - k, "; it waits in a circle of ranks (a dead-lock)");
-    else {
-        k += (size_t)snprintf(text + k, n - k, hops == 1 ? "; it waits: " : "; it waits, through others: ");
-        if (k < n) one_peer_text(m, end, text + k, n - k);
+        if (hops < SHOWN) shown[hops] = next;
     }
+    if (hops == 0) return;
+    if (hops > m->header->ranks) {
+        add_circle(m, end, &l);
+        return;
+    }
+    add(&l, "; it waits%s", hops == 1 ? "" : hops == 2 ? ", through rank" : ", through ranks");
+    for (int i = 0; i < hops - 1 && i < SHOWN; i++) add(&l, "%s %d", i ? "," : "", shown[i]);
+    add(&l, hops - 1 > SHOWN ? " and more: " : ": ");
+    char last[160];
+    one_peer_text(m, end, last, sizeof last);
+    add(&l, "%s", last);
 }
 
 /* ---- doorbells ------------------------------------------------------------------------------------------------ */

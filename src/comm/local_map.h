@@ -18,7 +18,7 @@ enum {
     WEFT_LOCAL_RANKS_MAX = 128,
     WEFT_LOCAL_POSTS = 64,      /* published receives per pair that the sender has not taken yet */
     WEFT_LOCAL_OP_WORDS = 6,
-    WEFT_LOCAL_MESSAGE = 512
+    WEFT_LOCAL_MESSAGE = 1024
 };
 
 enum { WEFT_LOCAL_ABSENT, WEFT_LOCAL_JOINED, WEFT_LOCAL_LEFT };
@@ -29,11 +29,12 @@ typedef struct local_area { /* of one rank; written by it, except bell and gone 
     _Atomic uint32_t asleep;             /* this rank waits on its bell in the kernel */
     alignas(64) _Atomic int state;       /* absent, joined, left */
     _Atomic int gone;                    /* set by the supervisor: the process has ended */
-    _Atomic int pid;
+    _Atomic int pid, thread;             /* the kernel's numbers of the process and of the thread that joined */
     _Atomic int waits_for;               /* 1 + the rank it is blocked on; 0: none */
     /* Its place. Odd `version`: being written. */
     _Atomic uint32_t version;
     _Atomic int layer, step;
+    _Atomic int64_t since;               /* milliseconds of the machine's clock */
     _Atomic uint64_t op[WEFT_LOCAL_OP_WORDS];
 } local_area;
 
@@ -96,9 +97,10 @@ bool weft_local_failed(const weft_local *m);
 weft_status weft_local_fail_with(const weft_local *m, weft_status st);
 
 void weft_local_place(local_area *a, const char *op, int layer, int step);
-/* "cp.ring.forward, layer 1, step 2" */
+/* "cp.ring.forward, layer 1, step 2", or with the collective that it waits in: "cp.ring.forward: barrier of cp, layer 1, ..." */
 void weft_local_place_text(const local_area *a, char *text, size_t n);
-/* What a rank is doing, through to the one that everybody waits for. */
+/* What a rank is doing, through to the one that everybody waits for: "rank 1 is in PLACE for 2.0 s; it waits, through
+ * ranks 2, 3: rank 4 is asleep in PLACE for 2.1 s", or the circle of ranks that wait for each other. */
 void weft_local_peer_text(const weft_local *m, int rank, char *text, size_t n);
 
 /* Tells a rank that something changed for it. */

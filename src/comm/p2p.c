@@ -196,7 +196,7 @@ static weft_status timed_out(const weft_req *r)
 {
     weft_world *w = r->comm->world;
     int peer = (int)r->priv[WEFT_REQ_PEER];
-    char place[96], state[288] = "", tag[32], open[96];
+    char place[96], state[WEFT_MESSAGE / 2] = "", tag[32], open[96];
     if (w->tp->peer_state) w->tp->peer_state(w->ep, peer, state, sizeof state);
     open_text(r, open, sizeof open);
     return weft_fail(WEFT_ERR_TIMEOUT, "rank %d in %s: %s rank %d (group %s, %s) passed its deadline of %.3g s with %s; %s",
@@ -231,18 +231,35 @@ weft_status weft_test(weft_req *req, bool *done)
     return WEFT_OK;
 }
 
-/* Blocks until `r` is complete or `deadline` has passed. */
-static weft_status wait_one(weft_world *w, const weft_req *r, weft_deadline deadline)
+/* The place alone does not tell the others that this rank is in a collective which they do not call. Told only when a
+ * wait lasts: nobody looks before. */
+static bool tell_collective(weft_world *w, const weft_req *r)
 {
-    for (int round = 0; !finished(r);) {
+    char op[64];
+    if (r->tag < WEFT_TAG_GATHER || !w->tp->place) return false;
+    snprintf(op, sizeof op, "%s: %s of %s", w->op, weft_tag_name(r->tag, NULL, 0), r->comm->name);
+    w->tp->place(w->ep, op, w->layer, w->step);
+    return true;
+}
+
+/* Blocks until `r` is complete or `deadline` has passed. */
+static weft_status wait_one(weft_world *w, const weft_req *r, double begin, weft_deadline deadline)
+{
+    enum { LASTS_MS = 20 };
+    bool lasts = false, told = false;
+    weft_status st = WEFT_OK;
+    for (int round = 0; st == WEFT_OK && !finished(r);) {
         bool moved;
-        WEFT_TRY(poll_once(w, r, &moved));
-        if (finished(r)) break;
-        if (weft_deadline_passed(&w->ctx->clock, deadline)) return weft_world_fail(w, timed_out(r));
+        st = poll_once(w, r, &moved);
+        if (st != WEFT_OK || finished(r)) break;
+        double now = weft_now(&w->ctx->clock);
+        if (now > deadline.at) st = weft_world_fail(w, timed_out(r));
+        else if (!lasts && now > begin + LASTS_MS * 1e-3) lasts = true, told = tell_collective(w, r);
         round = moved ? 0 : round + 1;
-        if (!moved && w->tp->idle) w->tp->idle(w->ep, round);
+        if (st == WEFT_OK && !moved && w->tp->idle) w->tp->idle(w->ep, round);
     }
-    return WEFT_OK;
+    if (told) w->tp->place(w->ep, w->op, w->layer, w->step);
+    return st;
 }
 
 weft_status weft_wait_all(weft_req *reqs, int n)
@@ -261,7 +278,7 @@ weft_status weft_wait_all(weft_req *reqs, int n)
         WEFT_TRY(weft_world_good(w));
         if (w->tp->waiting) w->tp->waiting(w->ep, (int)reqs[i].priv[WEFT_REQ_PEER]);
         w->waits_on = &reqs[i];
-        st = wait_one(w, &reqs[i], deadline);
+        st = wait_one(w, &reqs[i], begin, deadline);
     }
     w->waits_on = NULL;
     if (w->tp->waiting) w->tp->waiting(w->ep, -1);

@@ -6,7 +6,7 @@
 
 #define WEFT_DEFAULT_TIMEOUT 120.0 /* seconds; also of joining */
 
-enum { WEFT_COMM_NAME = 32, WEFT_MESSAGE = 512 };
+enum { WEFT_COMM_NAME = 32, WEFT_MESSAGE = 1024 };
 
 /* Room for partial sums of one round of a reduction; larger sums take more rounds. It fits the second-level
  * cache, so partial sums are added while they are still near. Taken when the first sum needs more than the small one

@@ -18,7 +18,8 @@ weft_status weft__cp_step(weft_cp_plan *plan, const weft_cp_io *io, const char *
 {
     bool nan = false;
     weft_place(plan->world, op, io->layer, step);
-    WEFT_TRY(weft_fault_pass(&plan->ctx->fault, weft_world_rank(plan->world), site, &nan));
+    WEFT_TRY(weft_comm_fault(plan->team.comm, "cp.step", NULL)); /* every strategy alike */
+    WEFT_TRY(weft_comm_fault(plan->team.comm, site, &nan));
     const double bad = NAN;
     const weft_rows from = {.type = WEFT_F64, .ld = 1}, to = {.type = weft_prec_real(plan->problem.prec), .ld = 1};
     if (nan) plan->ops->move.copy(plan->rows, &to, &bad, &from, 1, 1, &plan->run);

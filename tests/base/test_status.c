@@ -168,7 +168,10 @@ static void faults_are_parsed(void **state)
     assert_int_equal(f.rank, 1);
     assert_int_equal(f.hit, 3);
     assert_string_equal(f.site, "cp.ring");
+    assert_ok(weft_fault_parse(&f, "sleep:30:rank=2:site=cp.step"));
+    assert_true(f.kind == WEFT_FAULT_SLEEP && f.seconds == 30 && f.rank == 2);
     static const struct { const char *spec, *message; } bad[] = {
+        {"sleep", "give whole seconds"}, {"sleep:site=a", "sleep:30"}, {"sleep:0:site=a", "sleep:0"},
         {"boom", "unknown kind \"boom\""}, {"fail:where=x", "unknown part \"where=x\""}, {"fail:rank=x:site=a", "\"x\""},
         {"fail:site=a:hit=0", "passes count from 1"}, {"fail", "names no site"}, {"fail:rank=1", "names no site"},
         {"fail:site=a:rank=4294967297", "rank 4294967297"},
@@ -189,6 +192,17 @@ static void faults_act_at_their_turn(void **state)
     assert_ok(weft_fault_pass(&f, 2, "step", &nan)); /* the first pass */
     assert_int_equal(weft_fault_pass(&f, 2, "step", NULL), WEFT_ERR_INTERNAL);
     assert_non_null(strstr(weft_last_error(), "injected fault at step, pass 2"));
+    weft_fault stray;
+    assert_ok(weft_fault_parse(&stray, "stray:rank=2:site=step:hit=2"));
+    assert_false(weft_fault_strays(&stray, 1, "step") || weft_fault_strays(&stray, 2, "step"));
+    assert_true(weft_fault_strays(&stray, 2, "step"));
+    assert_false(weft_fault_strays(&stray, 2, "step"));
+    assert_ok(weft_fault_parse(&stray, "stray:site=step"));
+    assert_refused(weft_fault_pass(&stray, 0, "step", NULL), "no group of ranks");
+    double begin = weft_now(&weft_clock_real);
+    assert_ok(weft_fault_parse(&stray, "sleep:1:site=step"));
+    assert_ok(weft_fault_pass(&stray, 0, "step", NULL));
+    assert_true(weft_now(&weft_clock_real) - begin >= 1);
     assert_ok(weft_fault_pass(&f, 2, "step", &nan)); /* once only */
     assert_false(nan);
     assert_ok(weft_fault_parse(&f, "nan:site=step"));

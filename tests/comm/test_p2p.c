@@ -385,7 +385,7 @@ static void bad_calls_are_refused(void **state)
     assert_refused(weft_run_threads(129, refusals_body, NULL), "1 to 128");
 }
 
-typedef struct mismatch_case { weft_status status[2]; char message[2][512]; } mismatch_case;
+typedef struct mismatch_case { weft_status status[2]; char message[2][1024]; } mismatch_case;
 
 static weft_status mismatch_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
@@ -417,7 +417,7 @@ static void sizes_must_agree(void **state)
 
 /* ---- deadlines and failures ----------------------------------------------------------------------------------------- */
 
-typedef struct fail_case { weft_status status[4]; char message[4][512]; double seconds[4]; } fail_case;
+typedef struct fail_case { weft_status status[4]; char message[4][1024]; double seconds[4]; } fail_case;
 
 static weft_status keep(fail_case *k, int me, weft_status st, double begin)
 {

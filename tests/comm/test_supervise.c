@@ -183,7 +183,7 @@ static int rank_main(weft_local *map, int rank, char **argv)
 
 /* ---- running a scenario ------------------------------------------------------------------------------------- */
 
-typedef struct result { weft_status status; int exit_code; double seconds; char message[512], said[64]; } result;
+typedef struct result { weft_status status; int exit_code; double seconds; char message[1024], said[64]; } result;
 
 /* Reads what the ranks wrote until all of them have gone, for at most `limit` seconds; false: some live on. */
 static bool read_to_end(int fd, char *said, size_t n, double limit)
@@ -320,6 +320,7 @@ static void a_stopped_rank_ends_the_chain_of_waits(void **state)
     for (int r = 0; r < 2; r++) {
         atomic_store(&a[r].state, WEFT_LOCAL_JOINED);
         atomic_store(&a[r].pid, r ? (int)child : (int)getpid());
+        atomic_store(&a[r].thread, r ? (int)child : (int)getpid());
         atomic_store(&a[r].waits_for, 2 - r); /* one more than the peer */
     }
     weft_local_peer_text(map, 1, text, sizeof text);
