@@ -349,44 +349,50 @@ static void add(line *l, const char *fmt, ...)
     if (k > 0) l->used += (size_t)k;
 }
 
-/* Who waits for whom all round, and what those do who do something else than the first: one of them strayed. */
-static void add_circle(const weft_local *m, int first, line *l)
+/* "rank 3", with its place when it does something else than the rank that was named first: it may have strayed. */
+static void add_rank(const weft_local *m, int rank, int named, line *l)
+{
+    char place[80];
+    weft_local_place_text(&m->areas[rank], place, sizeof place);
+    if (same_op(&m->areas[rank], &m->areas[named])) add(l, "rank %d", rank);
+    else add(l, "rank %d (in %s)", rank, place);
+}
+
+static void add_circle(const weft_local *m, int first, int named, line *l)
 {
     int rank = first;
-    add(l, "; it waits in a circle of ranks (a dead-lock): %d", first);
+    add(l, "; it waits in a circle of ranks (a dead-lock): ");
     do {
+        add_rank(m, rank, named, l);
+        add(l, " -> ");
         rank = next_in_chain(m, rank);
         if (rank < 0) return; /* it went on meanwhile */
-        add(l, " -> %d", rank);
-        char place[80];
-        weft_local_place_text(&m->areas[rank], place, sizeof place);
-        if (!same_op(&m->areas[rank], &m->areas[first])) add(l, " (in %s)", place);
     } while (rank != first);
+    add(l, "rank %d", first);
+}
+
+static void add_chain(const weft_local *m, const int *through, int n, int end, line *l)
+{
+    char last[160];
+    one_peer_text(m, end, last, sizeof last);
+    add(l, n ? "; it waits, through " : "; it waits: ");
+    for (int i = 1; i <= n; i++) {
+        add_rank(m, through[i], through[0], l);
+        add(l, i < n ? ", " : ": ");
+    }
+    add(l, "%s", last);
 }
 
 /* Names the peer, and where the chain of waits that starts at it ends: the rank that holds up all others. */
 void weft_local_peer_text(const weft_local *m, int rank, char *text, size_t n)
 {
-    enum { SHOWN = 16 };
-    int end = rank, hops = 0, shown[SHOWN];
+    int chain[WEFT_LOCAL_RANKS_MAX + 1] = {rank}, hops = 0, ranks = m->header->ranks;
     line l = {text, n, 0};
     one_peer_text(m, rank, text, n);
     l.used = strlen(text);
-    for (int next; hops <= m->header->ranks && (next = next_in_chain(m, end)) >= 0; hops++) {
-        end = next;
-        if (hops < SHOWN) shown[hops] = next;
-    }
-    if (hops == 0) return;
-    if (hops > m->header->ranks) {
-        add_circle(m, end, &l);
-        return;
-    }
-    add(&l, "; it waits%s", hops == 1 ? "" : hops == 2 ? ", through rank" : ", through ranks");
-    for (int i = 0; i < hops - 1 && i < SHOWN; i++) add(&l, "%s %d", i ? "," : "", shown[i]);
-    add(&l, hops - 1 > SHOWN ? " and more: " : ": ");
-    char last[160];
-    one_peer_text(m, end, last, sizeof last);
-    add(&l, "%s", last);
+    for (int next; hops < ranks && (next = next_in_chain(m, chain[hops])) >= 0;) chain[++hops] = next;
+    if (hops == ranks) add_circle(m, chain[hops], rank, &l); /* more steps than there are other ranks */
+    else if (hops > 0) add_chain(m, chain, hops - 1, chain[hops], &l);
 }
 
 /* ---- doorbells ------------------------------------------------------------------------------------------------ */

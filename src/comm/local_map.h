@@ -100,7 +100,7 @@ void weft_local_place(local_area *a, const char *op, int layer, int step);
 /* "cp.ring.forward, layer 1, step 2", or with the collective that it waits in: "cp.ring.forward: barrier of cp, layer 1, ..." */
 void weft_local_place_text(const local_area *a, char *text, size_t n);
 /* What a rank is doing, through to the one that everybody waits for: "rank 1 is in PLACE for 2.0 s; it waits, through
- * ranks 2, 3: rank 4 is asleep in PLACE for 2.1 s", or the circle of ranks that wait for each other. */
+ * rank 2, rank 3: rank 4 is asleep in PLACE for 2.1 s", or the circle of ranks that wait for each other. */
 void weft_local_peer_text(const weft_local *m, int rank, char *text, size_t n);
 
 /* Tells a rank that something changed for it. */
