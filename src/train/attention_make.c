@@ -122,70 +122,16 @@ static weft_status read_words(weft_cp_problem *p, spec *x, char *text)
     return weft_count_of(most, 4, "--make: a tensor", &count);
 }
 
-/* ---- documents -------------------------------------------------------------------------------------- */
-
-/* "100,0,*,7": lengths in order, one of them * for what is left. */
-static weft_status listed_lengths(const char *text, int64_t T, int64_t *cu, int64_t n)
-{
-    int64_t known = 0, star = -1, at = 0;
-    for (int64_t i = 0; i < n; i++) {
-        char word[24] = "";
-        size_t len = strcspn(text, ",");
-        if (len < sizeof word) memcpy(word, text, len);
-        if (!strcmp(word, "*") && star < 0) star = i, cu[i] = 0;
-        else WEFT_TRY(number("docs", word, 0, &cu[i]));
-        if (cu[i] > T - known)
-            return weft_fail(WEFT_ERR_REFUSED, "--make: docs: the lengths add up to more than T = %lld", (long long)T);
-        known += cu[i];
-        text += len + (text[len] == ',');
-    }
-    if (star < 0 && known != T)
-        return weft_fail(WEFT_ERR_REFUSED, "--make: docs: the lengths add up to %lld, T is %lld; one of them may be *",
-                         (long long)known, (long long)T);
-    if (star >= 0) cu[star] = T - known;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t len = cu[i];
-        cu[i] = at;
-        at += len;
-    }
-    cu[n] = T;
-    return WEFT_OK;
-}
-
 static int ascending(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
 
-/* n documents cut at random tokens; the same in every row, as a case file can say it. */
-static void random_lengths(uint64_t seed, int64_t T, int64_t *cu, int64_t n)
-{
-    cu[0] = 0;
-    for (int64_t i = 1; i < n; i++) {
-        weft_philox_out x = weft_philox(seed, (uint32_t)i, 0, 0xd0c, weft_philox_word3(0, 0, WEFT_SITE_SAMPLE));
-        cu[i] = (int64_t)((x.w[0] | (uint64_t)x.w[1] << 32) % (uint64_t)(T + 1));
-    }
-    qsort(cu, (size_t)n, sizeof *cu, ascending);
-    cu[n] = T;
-}
-
 static weft_status make_docs(weft_attention_case *c, const spec *x)
 {
-    const weft_cp_problem *p = &c->problem;
-    int64_t n = 1, *cu = NULL, *first = NULL, total;
-    bool random = x->docs && !strncmp(x->docs, "random:", 7);
-    if (random) WEFT_TRY(number("docs=random", x->docs + 7, 1, &n));
-    for (const char *s = random ? NULL : x->docs; s && (s = strchr(s, ',')); s++) n++;
-    if (!weft_mul_i64(p->B, n + 1, &total)) return weft_fail(WEFT_ERR_REFUSED, "--make: too many documents");
-    WEFT_TRY(WEFT_NEW(c->arena, total, "documents", &cu));
-    WEFT_TRY(WEFT_NEW(c->arena, p->B + 1, "documents", &first));
-    for (int64_t b = 0; b <= p->B; b++) first[b] = b * (n + 1);
-    for (int64_t b = 0; b < p->B; b++)
-        if (random) random_lengths(c->seed, p->T, cu + first[b], n);
-        else WEFT_TRY(listed_lengths(x->docs ? x->docs : "*", p->T, cu + first[b], n));
-    c->docs = (weft_docs){.B = p->B, .T = p->T, .cu = cu, .first = first};
-    return WEFT_OK;
+    weft_status st = weft_docs_from_text(&c->docs, c->arena, x->docs ? x->docs : "*", c->problem.B, c->problem.T, c->seed);
+    return st < 0 ? weft_fail_at(st, "--make: ") : WEFT_OK;
 }
 
 /* ---- values ----------------------------------------------------------------------------------------- */

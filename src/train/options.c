@@ -5,13 +5,14 @@
 #include <unistd.h>
 
 #define OFF(field) offsetof(weft_run_options, field)
-#define T (WEFT_CMD_TRAIN | WEFT_CMD_INFO) /* weft info takes whatever a run takes */
+#define T (WEFT_CMD_TRAIN | WEFT_CMD_INFO | WEFT_CMD_SIM) /* weft info and weft sim take whatever a run takes */
 #define E WEFT_CMD_EVAL
 #define V WEFT_CMD_VERIFY
 #define A WEFT_CMD_ATTENTION
 #define G WEFT_CMD_GENERATE
 #define MODEL (T | E | V | G)
 #define RANKS (T | E | V | A)
+#define S WEFT_CMD_SIM
 #define NO_LIMIT 1, 0
 
 /* clang-format off */
@@ -139,6 +140,21 @@ static const weft_opt table[] = {
     {"attention.dropout", "dropout", NULL, WEFT_OPT_REAL, OFF(dropout), "0", NULL, 0, 0.999999,
      "dropout of the attention probabilities, by address; --out also writes dropout_mask", A},
 
+    {"sim.strategies", "strategies", NULL, WEFT_OPT_TEXT, OFF(sim_strategies), NULL, NULL, NO_LIMIT,
+     "strategies to simulate, separated by commas (default: all that are applicable)", S},
+    {"sim.layouts", "layouts", NULL, WEFT_OPT_TEXT, OFF(sim_layouts), NULL, NULL, NO_LIMIT,
+     "layouts to simulate, separated by commas (default: --cp-layout)", S},
+    {"sim.docs", "docs", NULL, WEFT_OPT_TEXT, OFF(sim_docs), NULL, NULL, NO_LIMIT,
+     "documents of each sequence: \"100,0,*\" lengths, or \"random:8\" (default: one)", S},
+    {"sim.layers", "sim-layers", NULL, WEFT_OPT_INT, OFF(sim_layers), "1", NULL, 1, 1 << 16,
+     "attention layers, one after the other, forward and then backward", S},
+    {"sim.hardware_progress", "hardware-progress", NULL, WEFT_OPT_BOOL, OFF(sim_hardware_progress), "true", NULL, NO_LIMIT,
+     "transfers begin without the ranks (--no-hardware-progress: only when both look)", S},
+    {"sim.trace", "trace", NULL, WEFT_OPT_TEXT, OFF(sim_trace), NULL, NULL, NO_LIMIT,
+     "write the time line of the fastest to this file, for Perfetto or chrome://tracing", S},
+    {"sim.trace_ranks", "trace-ranks", NULL, WEFT_OPT_TEXT, OFF(sim_trace_ranks), "0-3", NULL, NO_LIMIT,
+     "ranks in the time line: numbers and ranges, separated by commas", S},
+
     {"out", "out", NULL, WEFT_OPT_TEXT, OFF(out), NULL, NULL, NO_LIMIT, "write the computed tensors to this safetensors file", V | A},
     {"generate.prompt", "prompt", NULL, WEFT_OPT_TEXT, OFF(prompt), NULL, NULL, NO_LIMIT, "text to continue (byte vocabulary)", G},
     {"generate.prompt_ids", "prompt-ids", NULL, WEFT_OPT_TEXT, OFF(prompt_ids), NULL, NULL, NO_LIMIT,
@@ -156,6 +172,7 @@ static const weft_opt table[] = {
 #undef V
 #undef A
 #undef G
+#undef S
 
 const weft_opt *weft_run_table(int *n)
 {

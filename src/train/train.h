@@ -10,7 +10,7 @@
 
 enum { /* commands, as bits in the option table */
     WEFT_CMD_TRAIN = 1, WEFT_CMD_EVAL = 2, WEFT_CMD_VERIFY = 4, WEFT_CMD_ATTENTION = 8, WEFT_CMD_GENERATE = 16,
-    WEFT_CMD_INFO = 32
+    WEFT_CMD_INFO = 32, WEFT_CMD_SIM = 128
 };
 
 typedef struct weft_run_options { /* filled by the table in options.c, which documents every field */
@@ -44,6 +44,10 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     int64_t spot;
     double dropout;
 
+    const char *sim_strategies, *sim_layouts, *sim_docs, *sim_trace, *sim_trace_ranks;
+    int64_t sim_layers;
+    bool sim_hardware_progress;
+
     const char *out, *prompt, *prompt_ids, *output;
     int64_t max_new_tokens, sample_tokens;
     double temperature, top_p;
@@ -65,6 +69,10 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
 
 /* The model's config: of a directory, of a config.json, or from the option table. LOCAL */
 weft_status weft_run_model_config(const weft_run *run, weft_model_config *out);
+
+/* "100,0,*,7": lengths in order, one of them * for what is left; "random:8": so many, cut at random tokens. The same in
+ * every row. LOCAL */
+weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T, uint64_t seed);
 
 /* ---- one rank's machinery for a run --------------------------------------------------------------- */
 

@@ -1,0 +1,338 @@
+/* cmd_sim.c — `weft sim`: the attention of a model on simulated ranks, strategy by strategy. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct entry { /* one strategy with one layout */
+    const char *strategy;
+    weft_layout layout;
+    weft_sim_result result;
+    weft_status status;
+    char refusal[300];
+} entry;
+
+enum { RANKS_MAX = 4096 };
+
+typedef struct request {
+    const weft_cli *cli;
+    weft_arena *arena;
+    weft_profile profile;
+    weft_sim_ask ask;      /* but for strategy and layout */
+    weft_docs docs;
+    int traced[RANKS_MAX];
+    entry *list;
+    int n, best;           /* best: -1 none */
+} request;
+
+/* ---- what is asked for ------------------------------------------------------------------------------------ */
+
+/* The words of "a,b,c", copied; at most `max`. */
+static weft_status split(weft_arena *arena, const char *text, const char *flag, const char **word, int max, int *n)
+{
+    for (*n = 0;; text++) {
+        size_t len = strcspn(text, ",");
+        if (len == 0) return weft_fail(WEFT_ERR_REFUSED, "%s: a name is empty; give names separated by commas", flag);
+        if (*n == max) return weft_fail(WEFT_ERR_REFUSED, "%s: more than %d names", flag, max);
+        char *copy;
+        WEFT_TRY(WEFT_NEW0(arena, (int64_t)len + 1, "names", &copy));
+        memcpy(copy, text, len);
+        word[(*n)++] = copy;
+        text += len;
+        if (!*text) return WEFT_OK;
+    }
+}
+
+enum { NAMES = 64 };
+
+/* The strategies in question; *chosen: the user named them, and a refusal of one is the command's. */
+static weft_status strategies(request *q, const char **name, int *n, bool *chosen)
+{
+    const weft_run *run = &q->cli->run;
+    const weft_run_options *o = &q->cli->options;
+    bool one = strcmp(run->cp.strategy, "auto") != 0;
+    *chosen = one || o->sim_strategies;
+    if (one && o->sim_strategies)
+        return weft_fail(WEFT_ERR_REFUSED, "--strategies %s and strategy %s; give one of them", o->sim_strategies, run->cp.strategy);
+    if (o->sim_strategies) return split(q->arena, o->sim_strategies, "--strategies", name, NAMES, n);
+    if (one) {
+        name[0] = run->cp.strategy;
+        *n = 1;
+        return WEFT_OK;
+    }
+    const char *const *all = weft_cp_names(n);
+    for (int i = 0; i < *n; i++) name[i] = all[i];
+    return WEFT_OK;
+}
+
+static weft_status layouts(request *q, weft_layout *layout, int *n)
+{
+    const weft_run_options *o = &q->cli->options;
+    const char *name[NAMES];
+    *n = 1;
+    layout[0] = q->cli->run.layout;
+    if (!o->sim_layouts) return WEFT_OK;
+    if (weft_opts_given(&q->cli->opts, "parallel.cp_layout"))
+        return weft_fail(WEFT_ERR_REFUSED, "--layouts %s and --cp-layout %s; give one of them", o->sim_layouts, o->cp_layout);
+    WEFT_TRY(split(q->arena, o->sim_layouts, "--layouts", name, NAMES, n));
+    for (int i = 0; i < *n; i++) WEFT_TRY(weft_layout_parse(name[i], &layout[i]));
+    return WEFT_OK;
+}
+
+static weft_status make_list(request *q)
+{
+    const char *name[NAMES];
+    weft_layout layout[NAMES];
+    int names, kinds;
+    bool chosen;
+    WEFT_TRY(strategies(q, name, &names, &chosen));
+    WEFT_TRY(layouts(q, layout, &kinds));
+    WEFT_TRY(WEFT_NEW0(q->arena, (int64_t)names * kinds, "simulations", &q->list));
+    for (int s = 0; s < names; s++)
+        for (int l = 0; l < kinds; l++) {
+            /* Nobody who did not ask for it wants to read that one rank is not many. */
+            if (!chosen && !strcmp(name[s], "none") && q->ask.cp > 1) continue;
+            q->list[q->n++] = (entry){.strategy = name[s], .layout = layout[l]};
+        }
+    return WEFT_OK;
+}
+
+/* "0,4-7" */
+static weft_status traced_ranks(request *q)
+{
+    const weft_run_options *o = &q->cli->options;
+    const char *word[NAMES];
+    int n, ranks = q->ask.cp * q->ask.groups;
+    if (!o->sim_trace) {
+        if (weft_opts_given(&q->cli->opts, "sim.trace_ranks"))
+            return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks could not act without --trace FILE");
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_writer_check(o->sim_trace));
+    WEFT_TRY(split(q->arena, o->sim_trace_ranks, "--trace-ranks", word, NAMES, &n));
+    bool given = weft_opts_given(&q->cli->opts, "sim.trace_ranks");
+    for (int i = 0; i < n; i++) {
+        char *dash = strchr(word[i], '-');
+        int64_t first, last;
+        if (dash) *dash = 0;
+        WEFT_TRY(weft_parse_i64(word[i], &first));
+        last = first;
+        if (dash) WEFT_TRY(weft_parse_i64(dash + 1, &last));
+        if (!given && last >= ranks) last = ranks - 1;
+        if (first < 0 || last < first || last >= ranks)
+            return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks %s: there are ranks 0 to %d", o->sim_trace_ranks, ranks - 1);
+        for (int64_t r = first; r <= last; r++) {
+            if (q->ask.n_traced == RANKS_MAX) return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks: more than %d ranks", RANKS_MAX);
+            q->traced[q->ask.n_traced++] = (int)r;
+        }
+    }
+    q->ask.traced = q->traced;
+    return WEFT_OK;
+}
+
+static weft_status make_ask(request *q)
+{
+    const weft_cli *cli = q->cli;
+    const weft_run_options *o = &cli->options;
+    weft_model_config config;
+    WEFT_TRY(weft_run_model_config(&cli->run, &config));
+    if (o->dp > RANKS_MAX / cli->run.mesh.cp)
+        return weft_fail(WEFT_ERR_REFUSED, "cp %d x dp %lld are more than %d ranks, which is as many as are simulated",
+                         cli->run.mesh.cp, (long long)o->dp, RANKS_MAX);
+    q->profile = cli->run.cp.profile ? *cli->run.cp.profile : weft_profile_default();
+    q->ask = (weft_sim_ask){
+        .problem = {.prec = cli->run.prec, .B = o->micro_batch, .Tq = o->seq_length, .T = o->seq_length,
+                    .max_docs = o->micro_batch, .H = config.H, .Hkv = config.Hkv, .D = config.D, .Dv = config.D,
+                    .scale = 1, .mask = {true, config.window > 0 ? config.window - 1 : -1, -1, 0},
+                    .need_backward = true, .slots = 1},
+        .options = cli->run.cp, .cp = cli->run.mesh.cp, .groups = cli->run.mesh.dp, .layers = (int)o->sim_layers,
+        .needs_poll = !o->sim_hardware_progress};
+    q->ask.options.profile = &q->profile;
+    if (o->sim_docs) {
+        WEFT_TRY(weft_docs_from_text(&q->docs, q->arena, o->sim_docs, o->micro_batch, o->seq_length, (uint64_t)o->seed));
+        q->ask.docs = &q->docs;
+        q->ask.problem.max_docs = q->docs.first[q->docs.B] - q->docs.B;
+    }
+    return traced_ranks(q);
+}
+
+static weft_status open_request(request *q, const weft_cli *cli, weft_arena *arena)
+{
+    q->cli = cli;
+    q->arena = arena;
+    q->best = -1;
+    WEFT_TRY(make_ask(q));
+    return make_list(q);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------ */
+
+static double total(const entry *e) { return e->result.forward_seconds + e->result.backward_seconds; }
+
+static weft_status run_entry(request *q, entry *e, weft_text *trace)
+{
+    weft_sim_ask ask = q->ask;
+    ask.options.strategy = e->strategy;
+    ask.problem.layout = e->layout;
+    ask.trace = trace;
+    return weft_simulate(&e->result, &ask);
+}
+
+/* A refusal is a line of the table, unless there is nothing else to say; any other failure ends the command. */
+static weft_status run_list(request *q)
+{
+    for (int i = 0; i < q->n; i++) {
+        entry *e = &q->list[i];
+        e->status = run_entry(q, e, NULL);
+        if (e->status != WEFT_OK && (e->status != WEFT_ERR_REFUSED || q->n == 1)) return e->status;
+        if (e->status != WEFT_OK) snprintf(e->refusal, sizeof e->refusal, "%s", weft_last_error());
+        else if (q->best < 0 || total(e) < total(&q->list[q->best])) q->best = i;
+    }
+    return q->best >= 0 ? WEFT_OK : weft_fail(WEFT_ERR_REFUSED, "none of the strategies can do this; the first: %s", q->list[0].refusal);
+}
+
+static weft_status write_trace(request *q)
+{
+    const char *path = q->cli->options.sim_trace;
+    weft_text text = {0};
+    entry again = q->list[q->best];
+    weft_writer w;
+    weft_status st = run_entry(q, &again, &text);
+    weft_sim_result_free(&again.result);
+    if (st == WEFT_OK && text.failed) st = weft_fail(WEFT_ERR_MEMORY, "%s: no memory for the time line", path);
+    if (st == WEFT_OK) st = weft_writer_open(&w, path);
+    if (st == WEFT_OK) {
+        st = weft_writer_put(&w, text.data, text.len);
+        if (st == WEFT_OK) st = weft_writer_commit(&w);
+        else weft_writer_abandon(&w);
+    }
+    weft_text_free(&text);
+    return st;
+}
+
+/* ---- the table ---------------------------------------------------------------------------------------------- */
+
+/* "12.3 ms" */
+static const char *seconds_text(double s, char buf[16])
+{
+    static const struct { double unit; const char *name; } units[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
+    int i = s >= 0.9995 || s == 0 ? 0 : s >= 0.9995e-3 ? 1 : 2;
+    double x = s / units[i].unit;
+    snprintf(buf, 16, "%.*f %s", x >= 99.95 ? 0 : x >= 9.995 ? 1 : 2, x, units[i].name);
+    return buf;
+}
+
+/* "172M", in powers of 1024 */
+static const char *bytes_text(double b, char buf[16])
+{
+    static const char suffix[] = {'B', 'K', 'M', 'G', 'T', 'P'};
+    int i = 0;
+    while (b >= 999.5 && i < 5) b /= 1024, i++;
+    snprintf(buf, 16, "%.*f%c", i > 0 && b < 9.995 ? 2 : i > 0 && b < 99.95 ? 1 : 0, b, suffix[i]);
+    return buf;
+}
+
+typedef struct summary { double compute, exposed, sent, messages, memory, imbalance; } summary;
+
+/* Shares are means over ranks of the whole time; bytes, messages and memory those of the busiest rank. */
+static summary summarise(const entry *e)
+{
+    summary s = {0};
+    double most = 0, sum = 0;
+    for (int r = 0; r < e->result.ranks; r++) {
+        const weft_sim_rank_result *x = &e->result.rank[r];
+        double sent = (double)(x->forward_bytes + x->backward_bytes), messages = (double)(x->forward_messages + x->backward_messages);
+        s.exposed += x->exposed_seconds / e->result.ranks / total(e);
+        if (sent > s.sent) s.sent = sent;
+        if (messages > s.messages) s.messages = messages;
+        if (x->memory_bytes > s.memory) s.memory = x->memory_bytes;
+        if (x->compute_seconds > most) most = x->compute_seconds;
+        sum += x->compute_seconds;
+    }
+    s.compute = sum / e->result.ranks / total(e);
+    s.imbalance = sum > 0 ? most * e->result.ranks / sum : 1;
+    return s;
+}
+
+static void print_entry(const request *q, const entry *e)
+{
+    char layout[48], forward[16], backward[16], sent[16], memory[16];
+    int layers = q->ask.layers;
+    summary s = summarise(e);
+    printf("%c %-12s %-10s %7s %7s %4.0f%% %4.1f%% %6s %6.0f %6s %5.2f\n", e == &q->list[q->best] ? '*' : ' ', e->strategy,
+           weft_layout_text(e->layout, layout, sizeof layout), seconds_text(e->result.forward_seconds / layers, forward),
+           seconds_text(e->result.backward_seconds / layers, backward), 100 * s.compute, 100 * s.exposed,
+           bytes_text(s.sent / layers, sent), s.messages / layers, bytes_text(s.memory, memory), s.imbalance);
+}
+
+static void print_head(const request *q)
+{
+    const weft_cp_problem *p = &q->ask.problem;
+    char rate[32];
+    printf("attention  B %lld, T %lld, H %d/%d, D %d, %s, causal", (long long)p->B, (long long)p->T, p->H, p->Hkv, p->D,
+           weft_prec_name(p->prec));
+    if (p->mask.left >= 0) printf(", window %lld", (long long)p->mask.left + 1);
+    if (q->ask.docs) printf(", %lld documents", (long long)(q->docs.first[1] - 1));
+    printf("\nranks      cp %d x dp %d", q->ask.cp, q->ask.groups);
+    if (q->profile.node_ranks) printf(", nodes of %d", q->profile.node_ranks);
+    printf("\nrates      %s; attention %.3g Tflop/s, backward x%.3g,\n",
+           q->cli->run.cp.profile ? "of the profile" : "of a plain machine",
+           q->profile.flops_per_second[p->prec] * 1e-12, q->profile.backward_factor);
+    printf("           links %s/s, %s\n\n", weft_format_bytes(q->profile.link_bytes_per_second, rate, sizeof rate),
+           q->ask.needs_poll ? "transfers begin when both ranks look" : "transfers need no rank");
+}
+
+static void print_plans(const request *q)
+{
+    char layout[48];
+    printf("\nplans\n");
+    for (int i = 0; i < q->n; i++)
+        if (q->list[i].status == WEFT_OK) printf("  %s\n", q->list[i].result.plan.data ? q->list[i].result.plan.data : "");
+    for (int i = 0; i < q->n; i++)
+        if (q->list[i].status != WEFT_OK)
+            printf("  %s, %s: refused: %s\n", q->list[i].strategy, weft_layout_text(q->list[i].layout, layout, sizeof layout),
+                   q->list[i].refusal);
+}
+
+static void print_table(const request *q)
+{
+    print_head(q);
+    printf("  %-12s %-10s %7s %7s %5s %5s %6s %6s %6s %5s\n", "strategy", "layout", "forward", "back", "comp.", "stand",
+           "sent", "msgs", "memory", "imbal");
+    for (int i = 0; i < q->n; i++)
+        if (q->list[i].status == WEFT_OK) print_entry(q, &q->list[i]);
+    printf("\nOf one layer: seconds until the last rank was done; share of them in which a rank\n"
+           "computed and stood still, on average; bytes and messages sent by the busiest rank.\n"
+           "memory: the plan's buffers; imbal: largest compute time over mean; * the fastest.\n");
+    print_plans(q);
+}
+
+/* ---- the command -------------------------------------------------------------------------------------------- */
+
+static weft_status sim_body(weft_cli *cli, weft_world *world)
+{
+    request *q;
+    (void)world;
+    WEFT_TRY(WEFT_NEW0(cli->arena, 1, "simulation", &q));
+    WEFT_TRY(open_request(q, cli, cli->arena));
+    weft_status st = run_list(q);
+    if (st == WEFT_OK) print_table(q);
+    if (st == WEFT_OK && cli->options.sim_trace) {
+        st = write_trace(q);
+        if (st == WEFT_OK) printf("\ntime line of %s written to %s\n", q->list[q->best].strategy, cli->options.sim_trace);
+    }
+    for (int i = 0; i < q->n; i++) weft_sim_result_free(&q->list[i].result);
+    return st;
+}
+
+const weft_command weft_cmd_sim = {"sim",
+                                   "sim [CONFIG.yaml] [options]",
+                                   "attention on up to 4,096 simulated ranks: time, bytes, memory of each strategy",
+                                   WEFT_CMD_SIM,
+                                   0,
+                                   1,
+                                   true,
+                                   false,
+                                   NULL,
+                                   sim_body};

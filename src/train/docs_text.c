@@ -1,0 +1,75 @@
+/* docs_text.c — the documents of a sequence as a line of text, for cases and simulations that are made from options. */
+#include "train/train.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static weft_status number(const char *text, int64_t min, int64_t *out)
+{
+    weft_status st = weft_parse_size(text, out);
+    if (st >= 0 && *out < min) st = weft_fail(WEFT_ERR_REFUSED, "%lld; at least %lld", (long long)*out, (long long)min);
+    return st < 0 ? weft_fail_at(st, "docs: ") : WEFT_OK;
+}
+
+/* "100,0,*,7": lengths in order, one of them * for what is left. */
+static weft_status listed_lengths(const char *text, int64_t T, int64_t *cu, int64_t n)
+{
+    int64_t known = 0, star = -1, at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        char word[24] = "";
+        size_t len = strcspn(text, ",");
+        if (len < sizeof word) memcpy(word, text, len);
+        if (!strcmp(word, "*") && star < 0) star = i, cu[i] = 0;
+        else WEFT_TRY(number(word, 0, &cu[i]));
+        if (cu[i] > T - known)
+            return weft_fail(WEFT_ERR_REFUSED, "docs: the lengths add up to more than T = %lld", (long long)T);
+        known += cu[i];
+        text += len + (text[len] == ',');
+    }
+    if (star < 0 && known != T)
+        return weft_fail(WEFT_ERR_REFUSED, "docs: the lengths add up to %lld, T is %lld; one of them may be *",
+                         (long long)known, (long long)T);
+    if (star >= 0) cu[star] = T - known;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t len = cu[i];
+        cu[i] = at;
+        at += len;
+    }
+    cu[n] = T;
+    return WEFT_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* n documents cut at random tokens. */
+static void random_lengths(uint64_t seed, int64_t T, int64_t *cu, int64_t n)
+{
+    cu[0] = 0;
+    for (int64_t i = 1; i < n; i++) {
+        weft_philox_out x = weft_philox(seed, (uint32_t)i, 0, 0xd0c, weft_philox_word3(0, 0, WEFT_SITE_SAMPLE));
+        cu[i] = (int64_t)((x.w[0] | (uint64_t)x.w[1] << 32) % (uint64_t)(T + 1));
+    }
+    qsort(cu, (size_t)n, sizeof *cu, ascending);
+    cu[n] = T;
+}
+
+weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T, uint64_t seed)
+{
+    int64_t n = 1, *cu, *first, total;
+    bool random = !strncmp(text, "random:", 7);
+    if (random) WEFT_TRY(number(text + 7, 1, &n));
+    for (const char *s = random ? NULL : text; s && (s = strchr(s, ',')); s++) n++;
+    if (!weft_mul_i64(B, n + 1, &total)) return weft_fail(WEFT_ERR_REFUSED, "docs: too many documents");
+    WEFT_TRY(WEFT_NEW(arena, total, "documents", &cu));
+    WEFT_TRY(WEFT_NEW(arena, B + 1, "documents", &first));
+    for (int64_t b = 0; b <= B; b++) first[b] = b * (n + 1);
+    for (int64_t b = 0; b < B; b++)
+        if (random) random_lengths(seed, T, cu + first[b], n);
+        else WEFT_TRY(listed_lengths(text, T, cu + first[b], n));
+    *out = (weft_docs){.B = B, .T = T, .cu = cu, .first = first};
+    return WEFT_OK;
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# labels: small
+# `weft sim`: the table, its marks and widths, the time line as other programs read it, and refusals.
+. "$(dirname "$0")/lib.sh"
+shape="--seq-length 1001 --hidden-size 64 --num-attention-heads 8 --num-query-groups 4 --precision bf16"
+
+good sim --cp 4 $shape
+grep -qE '^. (ring|pcp) +zigzag +[0-9.]+ (us|ms|s) ' "$tmp/stdout" || fail "no line of a strategy: $(cat "$tmp/stdout")"
+[ "$(grep -cE '^\* ' "$tmp/stdout")" = 1 ] || fail "not one strategy is marked as the fastest"
+awk 'length > 80 && !/^  \(/ && !/refused/ { print; bad = 1 } END { exit bad }' "$tmp/stdout" || fail "lines of more than 80 columns"
+cp "$tmp/stdout" "$tmp/first"
+good sim --cp 4 $shape
+cmp -s "$tmp/first" "$tmp/stdout" || fail "two runs differ: $(diff "$tmp/first" "$tmp/stdout")"
+
+# a named list, layouts, groups, documents, layers
+good sim --cp 3 --dp 2 --strategies ring,pcp --layouts contiguous,zigzag,striped --docs 100,0,1,* --sim-layers 3 $shape
+[ "$(grep -cE '^. (ring|pcp) +(contiguous|zigzag|striped)' "$tmp/stdout")" = 6 ] || fail "not six lines: $(cat "$tmp/stdout")"
+good sim --cp 64 --cp-strategy ring --no-hardware-progress --no-async-cp-comm $shape
+good sim --cp 1 $shape
+
+# the time line: JSON with a process per rank, rows of work and of transfers, events in order and inside the run
+good sim --cp 5 --strategies ring --trace line.json --trace-ranks 0,2-3 $shape
+python3 - "$tmp/line.json" <<'P' || fail "the time line is not as it should be"
+import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+names = {e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+assert names == {"rank 0", "rank 2", "rank 3"}, names
+spans = [e for e in events if e["ph"] == "X"]
+kinds = {e["cat"] for e in spans}
+assert {"compute", "transfer"} <= kinds, kinds
+# 5 blocks forward and 5 backward on each of three ranks; 4 + 8 messages come to each
+assert sum(e["cat"] == "compute" and "block" in e["name"] for e in spans) == 30
+assert sum(e["cat"] == "transfer" for e in spans) == 36
+assert all(e["ts"] >= 0 and e["dur"] >= 0 for e in spans)
+last = {}
+for e in sorted(spans, key=lambda e: e["ts"]):
+    row = (e["pid"], e["tid"])
+    assert e["ts"] >= last.get(row, 0) - 1e-3, (row, e)
+    last[row] = e["ts"] + e["dur"]
+P
+
+refused "did you mean \"ring\"" sim --cp 4 --strategies rign $shape
+refused 'give one of them' sim --cp 4 --strategies ring --cp-strategy pcp $shape
+refused 'give one of them' sim --cp 4 --layouts zigzag --cp-layout zigzag $shape
+refused 'layout' sim --cp 4 --layouts zigzug $shape
+refused 'a name is empty' sim --cp 4 --strategies ring,,pcp $shape
+refused 'there are ranks 0 to 3' sim --cp 4 --trace x.json --trace-ranks 2-4 $shape
+refused 'could not act without --trace' sim --cp 4 --trace-ranks 2 $shape
+refused 'nowhere' sim --cp 4 --trace /nowhere/x.json $shape
+refused 'more than 4096 ranks' sim --cp 4096 --dp 2 $shape
+refused 'add up to more than T = 1001' sim --cp 4 --docs 1000,2 $shape
+refused 'sim-layers' sim --cp 4 --sim-layers 0 $shape
+finish
