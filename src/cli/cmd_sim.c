@@ -302,9 +302,9 @@ static void print_table(const request *q)
            "sent", "msgs", "memory", "imbal");
     for (int i = 0; i < q->n; i++)
         if (q->list[i].status == WEFT_OK) print_entry(q, &q->list[i]);
-    printf("\nOf one layer: seconds until the last rank was done; share of them in which a rank\n"
-           "computed and stood still, on average; bytes and messages sent by the busiest rank.\n"
-           "memory: the plan's buffers; imbal: largest compute time over mean; * the fastest.\n");
+    printf("\nOf one layer: time until the last rank was done; shares of it in which ranks\n"
+           "computed and stood still, on average; bytes and messages of the busiest rank.\n"
+           "memory: the plan's buffers; imbal: largest compute time / mean; * the fastest.\n");
     print_plans(q);
 }
 

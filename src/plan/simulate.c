@@ -15,7 +15,7 @@ weft_sim_model weft_sim_model_of(const weft_profile *p)
                             .link_bytes_per_second = p->link_bytes_per_second,
                             .port_bytes_per_second = p->rank_bytes_per_second, .node_ranks = p->node_ranks,
                             .node_latency_seconds = p->node_latency_seconds,
-                            .node_bytes_per_second = p->node_bytes_per_second, .no_memory = true};
+                            .node_bytes_per_second = p->node_bytes_per_second, .no_memory = false};
 }
 
 typedef struct job { /* shared by all ranks, which are fibers of one thread */
