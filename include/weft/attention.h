@@ -50,10 +50,15 @@ typedef struct weft_attention_params {
     const void *alibi;        /* [H] (R) slopes, adds -slope * |qpos - kpos| to the score; copied; default NULL */
     bool sinks;               /* one more logit per head in every row's sum; default false */
     bool backward;            /* default true; false saves the buffers of backward */
-    const char *strategy;     /* "auto" (default), "none" (1 rank), "pcp", "ring" */
+    const char *strategy;     /* "auto" (default), "none" (1 rank), "pcp", "ring", "pairwise"; with head groups: "dcp",
+                                 "dcp-ring", "dcp-pairwise", "ulysses" (one group of all ranks) */
     const char *layout;       /* "zigzag" (default), "contiguous" */
     bool overlap;             /* default true: exchange and compute at once; no bit changes */
     int threads;              /* of this rank; 0 (default): cores / ranks, at least 1 */
+    int head_size;            /* ranks per head group, a divisor of the ranks that is at most H; 0 (default): the largest
+                                 that is at most Hkv */
+    bool keep_heads;          /* with head groups: the state also holds q, k, v of the own heads, and backward does not
+                                 exchange them again; default false; no bit changes */
 } weft_attention_params;
 
 /* Fills *params with the defaults named above. size: sizeof *params, as the caller was compiled. LOCAL */
@@ -109,7 +114,8 @@ WEFT_API weft_status weft_attention_forward(weft_attention *attention, const wef
 /* Takes q, k, v, sinks, o and state as forward left them. COLLECTIVE */
 WEFT_API weft_status weft_attention_backward(weft_attention *attention, const weft_attention_io *io);
 
-/* Bytes of the state that forward leaves for backward: a maximum and a sum, per row and head. LOCAL */
+/* Bytes of the state that forward leaves for backward: a maximum and a sum, per row and head; and with keep_heads q, k,
+ * v, maximum and sum of the head group's rows for the own heads. LOCAL */
 WEFT_API size_t weft_attention_state_bytes(const weft_attention *attention);
 
 typedef struct weft_attention_traffic {

@@ -22,6 +22,7 @@ static inline weft_status weft_size_of(int64_t count, size_t size, const char *w
 
 static inline int64_t weft_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline size_t weft_min_size(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t weft_max_size(size_t a, size_t b) { return a > b ? a : b; }
 static inline int64_t weft_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 /* a, b >= 0, b > 0 */
 static inline int64_t weft_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -141,6 +141,14 @@ weft_status weft_attention_documents(weft_attention *a, const int64_t *offsets, 
     return WEFT_OK;
 }
 
+/* ---- state ------------------------------------------------------------------------------------------ */
+
+/* m and l of every row; what the plan keeps lies behind them. A multiple of 8. */
+static size_t row_state_bytes(const weft_attention *a)
+{
+    return 2 * (size_t)a->rows * (size_t)a->problem.H * weft_dtype_size(weft_prec_real(a->problem.prec));
+}
+
 /* ---- life ------------------------------------------------------------------------------------------- */
 
 static weft_status alloc_all(weft_attention *a)
@@ -170,7 +178,8 @@ static weft_status prepare(weft_attention **out, weft_group *group, const weft_a
     if (!a) return weft_fail(WEFT_ERR_MEMORY, "no memory for an attention plan");
     a->comm = weft_group_comm(group);
     a->problem = problem;
-    *options = (weft_cp_options){.strategy = p.strategy ? p.strategy : "auto", .overlap = p.overlap};
+    *options = (weft_cp_options){.strategy = p.strategy ? p.strategy : "auto", .overlap = p.overlap, .head_size = p.head_size,
+                                 .keep_heads = p.keep_heads};
     weft_status st = weft_arena_create(&a->arena, &ctx->mem, "attention", NULL);
     if (st >= 0) st = weft_kern_init(&a->kern, weft_isa_best());
     if (st >= 0) *out = a;
@@ -254,7 +263,7 @@ static void fill_io(const weft_attention *a, const weft_attention_io *io, weft_c
     char *state = io->state ? io->state : a->state;
     *x = (weft_cp_io){.layer = io->layer, .q = io->q, .k = io->k, .v = io->v, .q_ld = dense(io->q_stride, hd),
                       .k_ld = dense(io->k_stride, kd), .v_ld = dense(io->v_stride, kv), .sinks = p->sinks ? io->sinks : NULL,
-                      .o = io->o, .o_ld = dense(io->o_stride, hv), .m = state, .l = state + weft_attention_state_bytes(a) / 2,
+                      .o = io->o, .o_ld = dense(io->o_stride, hv), .m = state, .l = state + row_state_bytes(a) / 2, .kept = state + row_state_bytes(a),
                       .lse = io->lse, .dout = io->dout, .dout_ld = dense(io->dout_stride, hv), .dq = io->dq, .dk = io->dk,
                       .dv = io->dv, .dq_ld = dense(io->dq_stride, hd), .dk_ld = dense(io->dk_stride, kd),
                       .dv_ld = dense(io->dv_stride, kv), .dsinks = p->sinks ? io->dsinks : NULL};
@@ -300,10 +309,7 @@ void weft_attention_tokens(const weft_attention *a, int64_t *index, int64_t *pos
         }
 }
 
-size_t weft_attention_state_bytes(const weft_attention *a)
-{
-    return 2 * (size_t)a->rows * (size_t)a->problem.H * weft_dtype_size(weft_prec_real(a->problem.prec));
-}
+size_t weft_attention_state_bytes(const weft_attention *a) { return row_state_bytes(a) + weft_cp_kept_bytes(a->plan); }
 
 weft_attention_traffic weft_attention_bytes(const weft_attention *a)
 {

@@ -50,8 +50,8 @@ static weft_status alloc_blocks(weft_cp_plan *plan, weft_arena *arena)
     return WEFT_OK;
 }
 
-/* Buffers that every strategy needs. */
-static weft_status alloc_common(weft_cp_plan *plan, weft_arena *arena)
+/* What a plan needs that attends: one with a head stage has an inner plan that does. */
+static weft_status alloc_attention(weft_cp_plan *plan, weft_arena *arena)
 {
     const weft_cp_problem *p = &plan->problem;
     size_t real = weft_dtype_size(weft_prec_real(p->prec));
@@ -63,9 +63,14 @@ static weft_status alloc_common(weft_cp_plan *plan, weft_arena *arena)
         WEFT_TRY(weft_arena_alloc(plan->buffers, heads, real, "cp delta", &plan->delta));
         WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max, plan->part_row_bytes, "cp own dK,dV", &plan->own));
     }
-    if (!plan->strategy->context) WEFT_TRY(alloc_blocks(plan, arena));
-    WEFT_TRY(WEFT_NEW0(arena, p->slots, "cp slots", &plan->slots));
-    for (int i = 0; i < p->slots; i++) WEFT_TRY(alloc_slot(plan, arena, &plan->slots[i]));
+    return alloc_blocks(plan, arena);
+}
+
+static weft_status alloc_common(weft_cp_plan *plan, weft_arena *arena)
+{
+    if (!plan->strategy->context) WEFT_TRY(alloc_attention(plan, arena));
+    WEFT_TRY(WEFT_NEW0(arena, plan->problem.slots, "cp slots", &plan->slots));
+    for (int i = 0; i < plan->problem.slots; i++) WEFT_TRY(alloc_slot(plan, arena, &plan->slots[i]));
     return WEFT_OK;
 }
 
@@ -102,7 +107,7 @@ static void fill(weft_cp_plan *plan)
     plan->q_rows_max = plan->group * weft_shard_max_rows(p->layout, p->B, p->Tq, all);
     plan->kv_rows_max = plan->group * weft_shard_max_rows(p->layout, p->B, p->T, all);
     plan->waves = (int)weft_layout_pieces(p->layout);
-    plan->pair_capacity = weft__cp_pair_capacity(plan);
+    plan->pair_capacity = plan->strategy->context ? 0 : weft__cp_pair_capacity(plan);
     plan->run.threads = plan->ctx->threads;
     plan->run.charge = plan->kern->charge;
     if (plan->options.overlap && plan->P > 1) {
@@ -216,7 +221,7 @@ weft_status weft__cp_bind_slot(weft_cp_plan *plan, int slot, const weft_shard *q
     s->q_rows = q->rows[plan->rank];
     s->kv_total = 0;
     for (int r = 0; r < plan->P; r++) s->kv_total += s->kv_rows[r] = kv->rows[r];
-    WEFT_TRY(weft__cp_bind_pairs(plan, s, q, kv));
+    if (!plan->strategy->context) WEFT_TRY(weft__cp_bind_pairs(plan, s, q, kv));
     WEFT_TRY(plan->strategy->bind(plan, s, q, kv));
     s->bound = true;
     return WEFT_OK;

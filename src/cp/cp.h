@@ -65,7 +65,7 @@ typedef struct weft_cp_io {   /* this rank's rows; `ld` in elements between rows
     void *o; int64_t o_ld;    /* (C) [Sq,H,Dv]; forward writes, backward reads */
     void *m, *l;              /* (R) [Sq,H]; forward writes, backward reads */
     void *lse;                /* (R) [Sq,H] or NULL; forward writes */
-    void *kept;               /* weft_cp_kept_bytes, 64-byte aligned; forward writes, backward reads; NULL when 0 */
+    void *kept;               /* weft_cp_kept_bytes, 8-byte aligned; forward writes, backward reads; NULL when 0 */
     const void *dout; int64_t dout_ld; /* (C) backward only, as all below */
     void *dq, *dk, *dv;       /* (C) written, not added */
     int64_t dq_ld, dk_ld, dv_ld;

@@ -300,6 +300,7 @@ void weft__cp_backward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const 
     int64_t rows = slot->kv_rows[plan->rank];
     const char *dv = (const char *)plan->own + (size_t)(rows * k_width(plan)) * r_size(plan);
     store_rows(plan, io->dq, io->dq_ld, plan->rows, slot->q_rows, (int64_t)plan->desc.H * plan->desc.D);
+    if (!io->dk) return; /* the head stage goes on with the sums */
     store_rows(plan, io->dk, io->dk_ld, plan->own, rows, k_width(plan));
     store_rows(plan, io->dv, io->dv_ld, dv, rows, v_width(plan));
 }

@@ -30,8 +30,6 @@ static weft_status check_options(weft_prec prec, const weft_cp_options *o)
     WEFT_TRY(weft__cp_wire_check(prec, o));
     if (o->head_size < 0) return weft_fail(WEFT_ERR_REFUSED, "attention: head group size %d; at least 1, or 0 to have it chosen",
                                            o->head_size);
-    if (o->keep_heads || o->head_size)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: head groups are not built yet");
     return WEFT_OK;
 }
 

@@ -5,6 +5,15 @@
 
 /* ---- choice ---------------------------------------------------------------------------------------- */
 
+bool weft__cp_can(const weft_cp_strategy *s, const weft__cp_ask *ask, weft_text *why)
+{
+    const weft_cp_options *o = ask->options;
+    if (s->context || (!o->head_size && !o->keep_heads)) return s->applicable(ask, why);
+    weft_text_add(why, "has no head groups; %s asks for dcp, dcp-ring, dcp-pairwise or ulysses",
+                  o->head_size ? "a head size" : "keeping the head layout");
+    return false;
+}
+
 static weft_status refuse_unknown(const char *name)
 {
     int n;
@@ -26,7 +35,7 @@ static weft_status choose_cheapest(const weft__cp_ask *ask, const weft_cp_strate
     *out = NULL;
     for (int i = 0; i < weft__cp_strategy_count; i++) {
         const weft_cp_strategy *s = weft__cp_strategies[i];
-        if (!s->applicable(ask, &why)) continue;
+        if (!weft__cp_can(s, ask, &why)) continue;
         double cost = s->cost(ask).seconds;
         if (*out && cost >= least * (1 - 1e-9)) continue; /* a tie but for rounding is a tie */
         *out = s;
@@ -48,7 +57,7 @@ weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **ou
         if (strcmp(name, s->name) != 0) continue;
         weft_text why = {0};
         weft_status st = WEFT_OK;
-        if (s->applicable(ask, &why)) *out = s;
+        if (weft__cp_can(s, ask, &why)) *out = s;
         else
             st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\": %s", name,
                            why.data ? why.data : "not applicable");
@@ -102,7 +111,7 @@ static void add_row(weft_text *out, const weft_cp_strategy *s, weft__cp_cost cos
 static void add_reason(weft_text *out, const weft_cp_strategy *s, const weft__cp_ask *ask)
 {
     weft_text why = {0};
-    if (s->applicable(ask, &why)) return;
+    if (weft__cp_can(s, ask, &why)) return;
     weft_text_add(out, "  %-13s ", s->name);
     add_wrapped(out, why.data ? why.data : "not applicable");
     weft_text_free(&why);
@@ -115,7 +124,7 @@ static int ranking(const weft__cp_ask *ask, const weft_cp_strategy *chosen, cons
     for (int i = 0; i < weft__cp_strategy_count; i++) {
         const weft_cp_strategy *s = weft__cp_strategies[i];
         weft_text why = {0};
-        bool can = s->applicable(ask, &why);
+        bool can = weft__cp_can(s, ask, &why);
         weft_text_free(&why);
         if (!can) continue;
         weft__cp_cost c = s->cost(ask);

@@ -148,15 +148,6 @@ typedef struct grid {
     weft__cp_link one, all;  /* between context ranks: one message at a time, all at once */
 } grid;
 
-/* Head group u of U: the query heads it has, and the K,V heads that these read. */
-static void heads_of(const weft_cp_problem *p, int U, int u, int *heads, int *kv_heads)
-{
-    int base = p->H / U, more = p->H % U, group = p->H / p->Hkv;
-    int first = u * base + (u < more ? u : more);
-    *heads = base + (u < more);
-    *kv_heads = *heads ? (first + *heads - 1) / group - first / group + 1 : 0;
-}
-
 weft__cp_link weft__cp_link_of(const weft_profile *p, int ranks, bool at_once)
 {
     if (p->node_ranks == 0 || ranks <= p->node_ranks)
@@ -173,10 +164,9 @@ static grid grid_of(const weft__cp_ask *ask)
     grid g = {.ask = ask, .U = U, .R = ask->P / U, .rows = (double)p->B * (double)p->T / ask->P,
               .q_rows = (double)p->B * (double)p->Tq / ask->P};
     for (int u = 0; u < U; u++) {
-        int heads, kv_heads;
-        heads_of(p, U, u, &heads, &kv_heads);
-        if (heads > g.heads) g.heads = heads;
-        if (kv_heads > g.kv_heads) g.kv_heads = kv_heads;
+        weft__cp_heads h = weft__cp_heads_of(p->H, p->Hkv, U, u);
+        if (h.heads > g.heads) g.heads = h.heads;
+        if (h.kv_heads > g.kv_heads) g.kv_heads = h.kv_heads;
     }
     weft_dtype c = weft_prec_compute(p->prec), r = weft_prec_real(p->prec);
     g.c = (double)weft_dtype_size(c), g.r = (double)weft_dtype_size(r);
@@ -283,14 +273,14 @@ typedef struct stage { double forward, backward, memory; } stage;
 static stage head_bytes(const grid *g, int u)
 {
     const weft_cp_problem *p = g->ask->problem;
-    int heads, kv_heads, others = 0, kv_others = 0, kv_all = 0;
+    int others = 0, kv_others = 0, kv_all = 0;
     for (int x = 0; x < g->U; x++) {
-        heads_of(p, g->U, x, &heads, &kv_heads);
-        others += x != u ? heads : 0;
-        kv_others += x != u ? kv_heads : 0;
-        kv_all += kv_heads;
+        weft__cp_heads h = weft__cp_heads_of(p->H, p->Hkv, g->U, x);
+        others += x != u ? h.heads : 0;
+        kv_others += x != u ? h.kv_heads : 0;
+        kv_all += h.kv_heads;
     }
-    heads_of(p, g->U, u, &heads, &kv_heads);
+    int heads = weft__cp_heads_of(p->H, p->Hkv, g->U, u).heads, kv_heads = weft__cp_heads_of(p->H, p->Hkv, g->U, u).kv_heads;
     double elsewhere = g->q_rows * (g->U - 1), kv_elsewhere = g->rows * (g->U - 1);
     double dkv = kv_all > p->Hkv ? g->r : g->c; /* partial sums of shared K,V heads travel as sums */
     double q = g->q_rows * others * p->D * g->c, kv = g->rows * kv_others * (p->D + p->Dv) * g->wire;

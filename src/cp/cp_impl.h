@@ -175,10 +175,25 @@ struct weft_cp_plan {
 /* cp_list.c */
 extern const weft_cp_strategy *const weft__cp_strategies[];
 extern const int weft__cp_strategy_count;
-extern const weft_cp_strategy weft__cp_none, weft__cp_pcp, weft__cp_ring, weft__cp_pairwise;
+extern const weft_cp_strategy weft__cp_none, weft__cp_pcp, weft__cp_ring, weft__cp_pairwise, weft__cp_dcp, weft__cp_ulysses,
+    weft__cp_dcp_ring, weft__cp_dcp_pairwise;
+
+/* Heads of member u of a head group of U: without padding, the first H mod U members have one query head more; and the
+ * K,V heads that its query heads read. */
+typedef struct weft__cp_heads { int head0, heads, kv_head0, kv_heads; } weft__cp_heads;
+static inline weft__cp_heads weft__cp_heads_of(int H, int Hkv, int U, int u)
+{
+    int base = H / U, more = H % U, group = H / Hkv;
+    weft__cp_heads h = {.head0 = u * base + (u < more ? u : more), .heads = base + (u < more)};
+    h.kv_head0 = h.head0 / group;
+    h.kv_heads = h.heads ? (h.head0 + h.heads - 1) / group - h.kv_head0 + 1 : 0;
+    return h;
+}
 
 /* cp_check.c, cp_choose.c: refusals and choice. LOCAL */
 weft_status weft__cp_check(const weft_cp_problem *problem, const weft_cp_options *options, weft_attn_desc *desc);
+/* Strategy's `applicable`, and whether it takes the options of the head stage. */
+bool weft__cp_can(const weft_cp_strategy *strategy, const weft__cp_ask *ask, weft_text *why);
 weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **out);
 /* A number that differs when two ranks would plan differently. */
 int64_t weft__cp_hash(const weft_cp_problem *problem, const weft_cp_options *options, const char *strategy);

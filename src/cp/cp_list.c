@@ -2,16 +2,17 @@
  * is applicable; ties go to the earlier entry, so that the choice never depends on rounding noise. */
 #include "cp/cp_impl.h"
 
-#define STRATEGIES(X) X(none) X(pcp) X(ring) X(pairwise)
+#define STRATEGIES(X) X(none, "none") X(pcp, "pcp") X(ring, "ring") X(pairwise, "pairwise") X(dcp, "dcp") \
+    X(ulysses, "ulysses") X(dcp_ring, "dcp-ring") X(dcp_pairwise, "dcp-pairwise")
 
 const weft_cp_strategy *const weft__cp_strategies[] = {
-#define X(name) &weft__cp_##name,
+#define X(id, name) &weft__cp_##id,
     STRATEGIES(X)
 #undef X
 };
 
 static const char *const names[] = {
-#define X(name) #name,
+#define X(id, name) name,
     STRATEGIES(X)
 #undef X
 };

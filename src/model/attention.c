@@ -56,19 +56,14 @@ static weft_cp_io cp_io(weft__pass *p, int layer, weft__acts *a)
     int64_t Q = weft__qkv_width(c), k = (int64_t)c->H * c->D, v = k + (int64_t)c->Hkv * c->D;
     return (weft_cp_io){
         .layer = layer, .q = a->qkv, .k = weft__at(a->qkv, k, m->cs), .v = weft__at(a->qkv, v, m->cs),
-        .q_ld = Q, .k_ld = Q, .v_ld = Q, .o = a->o, .o_ld = k, .m = a->m, .l = a->l,
+        .q_ld = Q, .k_ld = Q, .v_ld = Q, .o = a->o, .o_ld = k, .m = a->m, .l = a->l, .kept = a->kept,
     };
-}
-
-static weft_cp_plan *plan_of(const weft_model *m, int layer)
-{
-    return m->plan[m->plan_of[weft__windowed(&m->config, layer)]];
 }
 
 weft_status weft__attend_ranks(weft__pass *p, int layer, weft__acts *a)
 {
     weft_cp_io io = cp_io(p, layer, a);
-    return weft_cp_forward(plan_of(p->m, layer), p->slot, &io);
+    return weft_cp_forward(weft__plan_of(p->m, layer), p->slot, &io);
 }
 
 static weft_status attend_ranks_bwd(weft__pass *p, int layer, weft__acts *a)
@@ -83,7 +78,7 @@ static weft_status attend_ranks_bwd(weft__pass *p, int layer, weft__acts *a)
     io.dk = weft__at(d, k, m->cs);
     io.dv = weft__at(d, v, m->cs);
     io.dq_ld = io.dk_ld = io.dv_ld = io.q_ld;
-    return weft_cp_backward(plan_of(m, layer), p->slot, &io);
+    return weft_cp_backward(weft__plan_of(m, layer), p->slot, &io);
 }
 
 /* x_mid = x_in + attention(norm1(x_in)) */

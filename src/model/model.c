@@ -112,6 +112,19 @@ static weft_status make_plans(weft_model *m, const weft_model_options *o)
     return windowed ? add_plan(m, o, true, &m->plan_of[1]) : WEFT_OK;
 }
 
+/* Its size is the plan's to say, so it comes after the plans. */
+static weft_status alloc_kept(weft_model *m)
+{
+    size_t most = 0;
+    for (int i = 0; i < m->plans; i++) most = weft_max_size(most, weft_cp_kept_bytes(m->plan[i]));
+    for (int64_t l = 0; l < m->config.L && most > 0; l++) {
+        size_t bytes = m->train ? weft_cp_kept_bytes(weft__plan_of(m, l)) : most;
+        m->acts[l].kept = m->acts[0].kept;
+        if (m->train || l == 0) WEFT_TRY(weft_arena_alloc(m->arena, (int64_t)bytes, 1, "attention kept", &m->acts[l].kept));
+    }
+    return WEFT_OK;
+}
+
 /* ---- the door ---------------------------------------------------------------------------------------- */
 
 static weft_status create_local(weft_model **out, weft_ctx *ctx, const weft_model_config *config,
@@ -158,6 +171,7 @@ weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *
     if (st == WEFT_OK) st = fill(m, ctx, kern, gemm, cp, config, options);
     st = weft_agree(cp, st);
     if (st == WEFT_OK) st = make_plans(m, options);
+    if (st == WEFT_OK) st = weft_agree(cp, alloc_kept(m));
     if (st < 0) weft_model_destroy(m);
     else *out = m;
     return st;

@@ -80,6 +80,7 @@ typedef struct weft__acts { /* what forward leaves for backward, per layer */
     void *rstd_q, *rstd_k;  /* (R) [S,H], [S,Hkv] */
     void *o;                /* (C) [S,H,D] */
     void *m, *l;            /* (R) [S,H] running state of the attention */
+    void *kept;             /* what the layer's plan keeps (weft_cp_kept_bytes), or NULL */
     void *up;               /* (C) [S,2F] gate and up, or [S,F]; backward overwrites it by its gradient */
 } weft__acts;
 
@@ -164,6 +165,10 @@ static inline int64_t weft__up_width(const weft_model *m) { return m->config.F *
 static inline bool weft__windowed(const weft_model_config *c, int layer)
 {
     return c->window > 0 && layer >= c->window_from_layer;
+}
+static inline weft_cp_plan *weft__plan_of(const weft_model *m, int64_t layer)
+{
+    return m->plan[m->plan_of[weft__windowed(&m->config, (int)layer)]];
 }
 /* The widest row of C elements that a layer has. */
 static inline int64_t weft__widest(const weft_model *m)

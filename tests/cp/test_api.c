@@ -13,7 +13,8 @@ typedef struct problem {
     const int64_t *offsets, *counts;
     int64_t max_docs;
     const char *strategy, *layout;
-    bool sinks, fused, own_state;
+    bool sinks, fused, own_state, keep_heads;
+    int head_size;
     double *o, *dq, *dk, *dv, *dsinks; /* whole arrays [B*T, ...]; dsinks [H] per rank, 8 ranks */
     int64_t *position;                 /* [B*T] */
     int *seen;                         /* [B*T] */
@@ -44,6 +45,7 @@ static weft_status make(weft_attention **a, weft_group *group, const problem *x)
     p.sinks = x->sinks;
     p.strategy = x->strategy;
     p.layout = x->layout;
+    p.head_size = x->head_size, p.keep_heads = x->keep_heads;
     return weft_attention_create(a, group, &p);
 }
 
@@ -147,6 +149,25 @@ static void test_cuts_agree_with_one_rank(void **state)
                 assert_same(&x, &one);
                 release(&x);
             }
+    release(&one);
+}
+
+/* Also with q, k, v of the own heads in the plan's state, or in a state that is no larger than was asked for. */
+static void test_head_groups_agree_with_one_rank(void **state)
+{
+    (void)state;
+    static const char *const strategies[] = {"dcp", "dcp-ring", "dcp-pairwise", "ulysses"};
+    problem one = {.B = 2, .T = 33, .offsets = docs33, .counts = counts33, .max_docs = 5, .strategy = "none", .sinks = true};
+    solve(&one, 1);
+    for (int s = 0; s < 4; s++)
+        for (int keep = 0; keep < 3; keep++) {
+            problem x = one;
+            x.strategy = strategies[s], x.layout = "zigzag", x.head_size = s < 3 ? 2 : 0;
+            x.keep_heads = keep > 0, x.own_state = keep > 1;
+            solve(&x, 4);
+            assert_same(&x, &one);
+            release(&x);
+        }
     release(&one);
 }
 
@@ -372,7 +393,7 @@ static void test_a_leaving_rank_ends_all_with_its_message(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cuts_agree_with_one_rank),
+        cmocka_unit_test(test_cuts_agree_with_one_rank), cmocka_unit_test(test_head_groups_agree_with_one_rank),
         cmocka_unit_test(test_every_token_has_one_owner_and_its_position),
         cmocka_unit_test(test_empty_shares),
         cmocka_unit_test(test_strides_and_own_state_change_no_bit),

@@ -18,6 +18,7 @@ typedef struct attempt { /* every rank tries; each must be refused with `part` i
     const char *strategy, *part;
     bool rank_1_differs;
     int refused; /* ranks that were */
+    weft_cp_options options;
 } attempt;
 
 static weft_status try_plan(weft_ctx *ctx, weft_world *world, void *ud)
@@ -34,7 +35,8 @@ static weft_status try_plan(weft_ctx *ctx, weft_world *world, void *ud)
     WEFT_TRY(weft_kern_init(&kern, WEFT_ISA_REF));
     weft_cp_problem problem = a->problem;
     if (a->rank_1_differs && weft_world_rank(world) == 1) problem.mask.left = 5;
-    weft_cp_options options = {.strategy = a->strategy, .overlap = true};
+    weft_cp_options options = a->options;
+    options.strategy = a->strategy, options.overlap = true;
     weft_status st = weft_cp_plan_create(&plan, arena, &kern, comm, &problem, &options);
     bool as_asked = st == WEFT_ERR_REFUSED && strstr(weft_last_error(), a->part);
     if (as_asked) __atomic_add_fetch(&a->refused, 1, __ATOMIC_RELAXED);
@@ -44,9 +46,16 @@ static weft_status try_plan(weft_ctx *ctx, weft_world *world, void *ud)
     return as_asked ? WEFT_OK : st;
 }
 
+static void refused_on(int P, weft_cp_problem problem, const char *strategy, weft_cp_options options, const char *part)
+{
+    attempt a = {problem, strategy, part, false, 0, options};
+    assert_ok(weft_run_threads(P, try_plan, &a));
+    assert_int_equal(a.refused, P);
+}
+
 static void refused(weft_cp_problem problem, const char *strategy, bool rank_1_differs, const char *part)
 {
-    attempt a = {problem, strategy, part, rank_1_differs, 0};
+    attempt a = {problem, strategy, part, rank_1_differs, 0, {0}};
     assert_ok(weft_run_threads(2, try_plan, &a));
     assert_int_equal(a.refused, 2);
 }
@@ -57,7 +66,7 @@ static void every_rank_refuses(void **state)
     weft_cp_problem p = good();
     refused(p, "none", false, "use pcp, ring or auto");
     refused(p, "rign", false, "did you mean \"ring\"?");
-    refused(p, "ulysses", false, "auto");
+    refused(p, "ulises", false, "auto");
     refused(p, "ring", true, "same configuration");
     p = good(), p.Hkv = 3;
     refused(p, "ring", false, "multiple");
@@ -75,6 +84,23 @@ static void every_rank_refuses(void **state)
     refused(p, "auto", false, "at least 1");
     p = good(), p.T = p.Tq = INT64_MAX / 4;
     refused(p, "auto", false, "attention rows");
+}
+
+static void head_sizes_that_cannot_be(void **state)
+{
+    (void)state;
+    weft_cp_problem p = good(); /* 4 query heads */
+    refused_on(6, p, "dcp", (weft_cp_options){.head_size = 6}, "need as many query heads, there are 4; usable head sizes on 6 "
+                                                               "ranks: 1, 2, 3");
+    refused_on(6, p, "dcp-ring", (weft_cp_options){.head_size = 4}, "4 ranks do not divide 6 ranks; usable head sizes: 1, 2, 3");
+    refused_on(6, p, "ulysses", (weft_cp_options){0}, "all 6 ranks needs as many query heads, there are 4; use dcp, with one of "
+                                                      "the head sizes 1, 2, 3");
+    refused_on(4, p, "ulysses", (weft_cp_options){.head_size = 2}, "leave it out, or use dcp");
+    refused_on(2, p, "dcp", (weft_cp_options){.head_size = -1}, "at least 1");
+    refused_on(2, p, "ring", (weft_cp_options){.head_size = 2}, "a head size asks for dcp");
+    refused_on(2, p, "pcp", (weft_cp_options){.keep_heads = true}, "keeping the head layout asks for dcp");
+    /* auto has strategies to choose from, or none */
+    refused_on(3, p, "auto", (weft_cp_options){.head_size = 2}, "do not divide 3 ranks");
 }
 
 /* ---- one rank, a plan that exists ------------------------------------------------------------------------------- */
@@ -144,9 +170,10 @@ static void plans_print_themselves(void **state)
     bench b;
     open_bench(&b);
     weft_cp_problem p = good();
-    static const char *const want[] = {"(none (kernel ", "(pcp P=1 zigzag (kernel ", "(ring P=1 zigzag (kernel "};
-    static const char *const names[] = {"none", "pcp", "ring"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const want[] = {"(none (kernel ", "(pcp P=1 zigzag (kernel ", "(ring P=1 zigzag (kernel ",
+                                       "(heads U=1 (ring P=1 zigzag (kernel ", "(heads U=1 (none (kernel "};
+    static const char *const names[] = {"none", "pcp", "ring", "dcp-ring", "ulysses"};
+    for (int i = 0; i < 5; i++) {
         weft_cp_options options = {.strategy = names[i], .overlap = true};
         weft_cp_plan *plan;
         weft_text text = {0};
@@ -241,7 +268,8 @@ static void faults_act_once_per_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_refuses), cmocka_unit_test(bind_refuses_what_exceeds_the_plan),
+        cmocka_unit_test(every_rank_refuses), cmocka_unit_test(head_sizes_that_cannot_be),
+        cmocka_unit_test(bind_refuses_what_exceeds_the_plan),
         cmocka_unit_test(plans_print_themselves), cmocka_unit_test(auto_takes_the_cheapest),
         cmocka_unit_test(names_are_those_of_the_table), cmocka_unit_test(faults_act_once_per_step),
     };

@@ -1,0 +1,317 @@
+/* The grid of U head ranks x R context ranks: every U that divides P, heads that divide nothing, shared K,V heads. */
+/* labels: small */
+/* timeout: 240 */
+#include "harness/test.h"
+#include "harness/cp_case.h"
+
+static const int shapes[][2] = {{1, 1}, {2, 1}, {4, 2}, {6, 3}, {7, 7}, {8, 1}, {30, 30}, {30, 6}, {12, 4}};
+enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_JOBS = 32 };
+
+static const char *const grids[] = {"dcp", "dcp-ring", "dcp-pairwise"};
+enum { GRIDS = sizeof grids / sizeof *grids };
+
+typedef struct list { const cp_case *c; const cp_data *data; int P, n; cp_job jobs[MOST_JOBS]; } list;
+
+static void add(list *l, const char *strategy, weft_layout_kind layout, weft_cp_options more)
+{
+    assert_true(l->n < MOST_JOBS);
+    l->jobs[l->n++] = (cp_job){l->c, l->data, strategy, layout, l->n % 3 != 1, 1, NULL, cp_result_make(l->c, l->P), more};
+}
+
+static void run(list *l) { assert_ok(cp_run(l->P, l->jobs, l->n)); }
+
+static void close_list(list *l)
+{
+    for (int i = 0; i < l->n; i++) cp_result_free(l->jobs[i].out);
+}
+
+static void near_one_rank(const list *l, const cp_result *one, double limit)
+{
+    for (int i = 0; i < l->n; i++) {
+        const cp_job *j = &l->jobs[i];
+        double e = cp_distance(l->c, l->data, j->out, one, l->c->prec == WEFT_PREC_F64 ? 1 : 0.1);
+        if (!(e <= limit))
+            fail_msg("%s: %s of %d on P=%d, H=%d/%d: %.3e from one rank, limit %.3e", l->c->name, j->strategy,
+                     j->more.head_size, l->P, l->c->H, l->c->Hkv, e, limit);
+    }
+}
+
+static cp_result *one_rank(const cp_case *c, const cp_data *data)
+{
+    cp_result *one = cp_result_make(c, 1);
+    cp_job job = {c, data, "none", WEFT_LAYOUT_CONTIGUOUS, true, 1, NULL, one, {0}};
+    assert_ok(cp_run(1, &job, 1));
+    return one;
+}
+
+static cp_case base(weft_prec prec, int H, int Hkv, int64_t T)
+{
+    return (cp_case){.name = "grid", .prec = prec, .B = 1, .Tq = T, .T = T, .H = H, .Hkv = Hkv, .D = 4, .Dv = 3,
+                     .mask = {true, -1, -1, 0}, .seed = 60};
+}
+
+/* ---- every grid -------------------------------------------------------------------------------------------- */
+
+/* All U that divide P, each context strategy, with q, k, v kept and exchanged again; and one group of all ranks. */
+static void add_grids(list *l)
+{
+    for (int U = 1; U <= l->P && U <= l->c->H; U++) {
+        if (l->P % U != 0) continue;
+        for (int g = 0; g < GRIDS; g++)
+            add(l, grids[g], (weft_layout_kind)((U + g) / 2 % 2), (weft_cp_options){.head_size = U, .keep_heads = g % 2 == 0});
+    }
+    if (l->P <= l->c->H) add(l, "ulysses", WEFT_LAYOUT_ZIGZAG, (weft_cp_options){0});
+}
+
+static void check_grids(cp_case c, const int *ranks, int n, double limit)
+{
+    cp_data data = cp_data_make(&c);
+    cp_result *one = one_rank(&c, &data);
+    for (int i = 0; i < n; i++) {
+        list l = {.c = &c, .data = &data, .P = ranks[i]};
+        add_grids(&l);
+        run(&l);
+        near_one_rank(&l, one, limit);
+        close_list(&l);
+    }
+    cp_result_free(one);
+    cp_data_free(&data);
+}
+
+static void all_grids_in_fp64(void **state)
+{
+    (void)state;
+    static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16};
+    for (int s = 0; s < SHAPES; s++) check_grids(base(WEFT_PREC_F64, shapes[s][0], shapes[s][1], 29), ranks, 10, 1e-12);
+}
+
+static void all_grids_in_fp32(void **state)
+{
+    (void)state;
+    static const int ranks[] = {2, 5, 6, 8};
+    /* sums of 29 keys in another order; 1e-6 is half of what fp32 may be off from float64 */
+    for (int s = 0; s < SHAPES; s++) check_grids(base(WEFT_PREC_F32, shapes[s][0], shapes[s][1], 29), ranks, 4, 1e-6);
+}
+
+/* Everything at once, with rows that differ: documents, fewer queries than keys, a prefix, sinks, slopes, softcap. */
+static void all_masks_on_some_grids(void **state)
+{
+    (void)state;
+    static const int ranks[] = {4, 6};
+    cp_docs docs = cp_docs_make(3, 23, 2);
+    for (int s = 0; s < SHAPES; s++)
+        for (int way = 0; way < 3; way++) {
+            cp_case c = base(WEFT_PREC_F64, shapes[s][0], shapes[s][1], 23);
+            c.B = 1 + way, c.sinks = true, c.alibi = true, c.softcap = 3;
+            if (way == 0) c.Tq = 9, c.mask.prefix = 4;
+            if (way == 1) c.mask = (weft_mask){false, 5, 3, 0};
+            if (way == 2) c.cu = docs.cu, c.first = docs.first, c.mask.left = 7;
+            check_grids(c, ranks, 2, 1e-12);
+        }
+    cp_docs_free(&docs);
+}
+
+/* Partial dK,dV of a head that eight ranks share are summed before they are rounded: the error does not grow. */
+static void bf16_error_stays_that_of_one_rank(void **state)
+{
+    (void)state;
+    static const int kv_heads[] = {8, 1};
+    for (int k = 0; k < 2; k++) {
+        cp_case c = base(WEFT_PREC_BF16, 8, kv_heads[k], 128);
+        c.D = c.Dv = 32;
+        cp_data data = cp_data_make(&c);
+        cp_result *want = cp_result_make(&c, 1), *one = one_rank(&c, &data);
+        cp_reference(&c, &data, want);
+        list l = {.c = &c, .data = &data, .P = 8};
+        add_grids(&l);
+        run(&l);
+        for (int i = 0; i < l.n; i++) {
+            const cp_result *x = l.jobs[i].out;
+            const double *got[] = {x->o, x->dq, x->dk, x->dv}, *at_one[] = {one->o, one->dq, one->dk, one->dv};
+            const double *ref[] = {want->o, want->dq, want->dk, want->dv};
+            for (int t = 0; t < 4; t++) {
+                int64_t n = 128 * 32 * (t < 2 ? c.H : c.Hkv);
+                assert_at_most(weft_rel_l2(got[t], WEFT_F64, ref[t], WEFT_F64, n, 0),
+                               1.25 * weft_rel_l2(at_one[t], WEFT_F64, ref[t], WEFT_F64, n, 0));
+            }
+        }
+        close_list(&l);
+        cp_result_free(want), cp_result_free(one);
+        cp_data_free(&data);
+    }
+}
+
+/* ---- bits ------------------------------------------------------------------------------------------------ */
+
+/* Context strategy, overlap, pieces and where q, k, v wait for backward change no bit; nor does a second run. */
+static void same_bits_for_one_grid(void **state)
+{
+    (void)state;
+    for (int s = 0; s < SHAPES; s++) {
+        cp_case c = base(WEFT_PREC_F32, shapes[s][0], shapes[s][1], 61);
+        cp_data data = cp_data_make(&c);
+        int U = c.H % 3 == 0 ? 3 : c.H > 1 ? 2 : 1;
+        list l = {.c = &c, .data = &data, .P = 6};
+        for (int g = 0; g < GRIDS; g++)
+            for (int keep = 0; keep < 2; keep++)
+                for (int pieces = 0; pieces < 2; pieces++)
+                    add(&l, grids[g], WEFT_LAYOUT_ZIGZAG,
+                        (weft_cp_options){.head_size = U, .keep_heads = keep, .buffer_bytes = pieces ? 1000 : 0});
+        run(&l);
+        for (int i = 1; i < l.n; i++)
+            if (!cp_same_bits(&c, l.jobs[i].out, l.jobs[0].out))
+                fail_msg("H=%d/%d: way %d of U=%d differs from the first in bits", c.H, c.Hkv, i, U);
+        close_list(&l);
+        cp_data_free(&data);
+    }
+}
+
+/* A rank of ulysses computes its heads as one rank alone would, whatever the layout: the very bits, but for sums over
+ * ranks (sinks, and K,V heads that are shared). */
+static void one_group_of_all_ranks_gives_the_bits_of_one_rank(void **state)
+{
+    (void)state;
+    static const weft_prec precs[] = {WEFT_PREC_F64, WEFT_PREC_F32, WEFT_PREC_BF16};
+    for (int i = 0; i < 3; i++)
+        for (int P = 2; P <= 7; P += 1 + P / 3) {
+            cp_case c = base(precs[i], P * 2, P, 53);
+            cp_data data = cp_data_make(&c);
+            cp_result *one = one_rank(&c, &data);
+            list l = {.c = &c, .data = &data, .P = P};
+            add(&l, "ulysses", WEFT_LAYOUT_CONTIGUOUS, (weft_cp_options){0});
+            add(&l, "ulysses", WEFT_LAYOUT_ZIGZAG, (weft_cp_options){.keep_heads = true});
+            run(&l);
+            for (int j = 0; j < l.n; j++) assert_true(cp_same_bits(&c, l.jobs[j].out, one));
+            close_list(&l);
+            cp_result_free(one);
+            cp_data_free(&data);
+        }
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------- */
+
+typedef struct share { int64_t heads, kv_heads; } share;
+
+/* Query heads dealt one by one, the K,V heads that they read counted: no formula of the plan's. */
+static share share_of(int H, int Hkv, int U, int u)
+{
+    share s = {0, 0};
+    int at = 0, last = -1;
+    for (int j = 0; j < U; j++)
+        for (int i = 0; i < H; i++) {
+            if (i % U != j) continue; /* member j's count is that of the heads it would get in turn */
+            int kv = at++ / (H / Hkv);
+            s.heads += j == u;
+            s.kv_heads += j == u && kv != last;
+            if (j == u) last = kv;
+        }
+    return s;
+}
+
+typedef struct sums { int64_t forward, backward; } sums;
+
+/* docs/maths/context_parallel.md, "Head groups": what rank u + U r sends in the head stage. */
+static sums head_stage(const cp_case *c, weft_layout layout, int P, int U, int rank, bool keep)
+{
+    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
+    int64_t held = 0, n = weft_shard_rows(layout, c->B, c->T, P, rank), nq = weft_shard_rows(layout, c->B, c->Tq, P, rank);
+    share mine = share_of(c->H, c->Hkv, U, rank % U);
+    sums s = {0, 0};
+    for (int j = 0; j < U; j++) held += share_of(c->H, c->Hkv, U, j).kv_heads;
+    for (int j = 0; j < U; j++) {
+        int member = rank - rank % U + j;
+        share h = share_of(c->H, c->Hkv, U, j);
+        int64_t m = weft_shard_rows(layout, c->B, c->T, P, member), mq = weft_shard_rows(layout, c->B, c->Tq, P, member);
+        int64_t qkv = nq * h.heads * c->D * e + n * h.kv_heads * (c->D + c->Dv) * e;
+        if (member == rank) continue;
+        s.forward += qkv + mq * mine.heads * (c->Dv * e + 2 * eR);
+        s.backward += nq * h.heads * (c->Dv * e + eR) + (keep ? 0 : qkv + nq * h.heads * 2 * eR) +
+                      mq * mine.heads * c->D * e + m * mine.kv_heads * (c->D + c->Dv) * (held > c->Hkv ? eR : e);
+    }
+    return s;
+}
+
+/* Of the context stage with a full mask: R blocks of whole groups, for the rank's own heads. */
+static sums context_stage(const cp_case *c, weft_layout layout, const char *strategy, int P, int U, int rank)
+{
+    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
+    int64_t mine = 0, next = 0, total = c->B * c->T, W = share_of(c->H, c->Hkv, U, rank % U).kv_heads * (c->D + c->Dv);
+    int R = P / U, r = rank / U;
+    for (int j = 0; j < U; j++) {
+        mine += weft_shard_rows(layout, c->B, c->T, P, U * r + j);
+        next += weft_shard_rows(layout, c->B, c->T, P, U * ((r + 1) % R) + j);
+    }
+    int64_t kv = (strcmp(strategy, "dcp-ring") == 0 ? total - next : (R - 1) * mine) * W * e;
+    return (sums){kv, kv + (total - mine) * W * eR};
+}
+
+static void check_bytes(const cp_case *c, int P, int U)
+{
+    cp_data data = cp_data_make(c);
+    list l = {.c = c, .data = &data, .P = P};
+    for (int g = 0; g < GRIDS; g++)
+        for (int keep = 0; keep < 2; keep++)
+            add(&l, grids[g], (weft_layout_kind)(g % 2), (weft_cp_options){.head_size = U, .keep_heads = keep});
+    run(&l);
+    for (int i = 0; i < l.n; i++)
+        for (int rank = 0; rank < P; rank++) {
+            const cp_job *j = &l.jobs[i];
+            weft_layout layout = {j->layout, 0};
+            sums h = head_stage(c, layout, P, U, rank, j->more.keep_heads);
+            sums x = context_stage(c, layout, j->strategy, P, U, rank);
+            assert_int_equal(j->out->forward_bytes[rank], h.forward + x.forward);
+            assert_int_equal(j->out->backward_bytes[rank], h.backward + x.backward);
+            assert_int_equal(j->out->planned_forward[rank], h.forward + x.forward);
+            assert_int_equal(j->out->planned_backward[rank], h.backward + x.backward);
+            assert_int_equal(j->out->planned_forward_messages[rank], j->out->forward_messages[rank]);
+            assert_int_equal(j->out->planned_backward_messages[rank], j->out->backward_messages[rank]);
+        }
+    close_list(&l);
+    cp_data_free(&data);
+}
+
+static void bytes_are_those_of_the_formulas(void **state)
+{
+    (void)state;
+    static const int grid_sizes[][2] = {{2, 2}, {4, 2}, {6, 3}, {6, 2}, {8, 4}, {5, 5}, {3, 1}};
+    for (size_t g = 0; g < sizeof grid_sizes / sizeof *grid_sizes; g++)
+        for (int s = 0; s < SHAPES; s++) {
+            cp_case c = base(s % 2 ? WEFT_PREC_BF16 : WEFT_PREC_F64, shapes[s][0], shapes[s][1], s % 3 ? 31 : 4);
+            c.mask = (weft_mask){false, -1, -1, 0};
+            c.Tq = s % 3 == 1 ? 17 : c.T;
+            if (grid_sizes[g][1] <= c.H) check_bytes(&c, grid_sizes[g][0], grid_sizes[g][1]);
+        }
+}
+
+/* What a layer keeps: q, K,V, m and l of the group's rows for the rank's own heads, its share of the whole. */
+static void kept_bytes_are_the_own_share(void **state)
+{
+    (void)state;
+    enum { P = 8, U = 4, T = 96, ROWS = T / P * U };
+    cp_case c = base(WEFT_PREC_BF16, 12, 4, T);
+    cp_data data = cp_data_make(&c);
+    list l = {.c = &c, .data = &data, .P = P};
+    add(&l, "dcp", WEFT_LAYOUT_ZIGZAG, (weft_cp_options){.head_size = U, .keep_heads = true});
+    add(&l, "dcp", WEFT_LAYOUT_ZIGZAG, (weft_cp_options){.head_size = U});
+    run(&l);
+    size_t q = ROWS * 3 * 4 * 2, kv = ROWS * 1 * 7 * 2, state_bytes = ROWS * 3 * 4;
+    for (int r = 0; r < P; r++) {
+        size_t least = q + kv + 2 * state_bytes;
+        assert_true(l.jobs[0].out->kept_bytes[r] >= least && l.jobs[0].out->kept_bytes[r] < least + 3 * 64);
+        assert_int_equal(l.jobs[1].out->kept_bytes[r], 0);
+        assert_true(l.jobs[0].out->pool_bytes[r] < l.jobs[1].out->pool_bytes[r]);
+    }
+    close_list(&l);
+    cp_data_free(&data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_grids_in_fp64), cmocka_unit_test(all_grids_in_fp32), cmocka_unit_test(all_masks_on_some_grids),
+        cmocka_unit_test(bf16_error_stays_that_of_one_rank), cmocka_unit_test(same_bits_for_one_grid),
+        cmocka_unit_test(one_group_of_all_ranks_gives_the_bits_of_one_rank), cmocka_unit_test(bytes_are_those_of_the_formulas),
+        cmocka_unit_test(kept_bytes_are_the_own_share),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
