@@ -178,12 +178,12 @@ bool weft_world_peer_memory(const weft_world *w);
 void weft_world_copy_only(weft_world *w);
 
 /* A receive that the transport may answer with the sender's own memory instead of copying it into buf: when the
- * sender's buffer comes from weft_world_buffers of some rank. With weft_world_peer_memory such a receive is always answered in
- * place and needs no buf (NULL); another sender's buffer then ends the world. After completion weft_received says where the bytes lie:
- * buf, or the memory of a rank, to be read only. Until weft_release (exactly once per completed receive of this kind; cheap
- * for a copied one) the sender's request stays open, so the bytes do not change: who has to wait for sends to others
- * before it releases should not make them wait for it. What was received in place may be sent on; such a send must be
- * complete before the release. bytes_logical is counted as ever, bytes_copied is not. Time in flight ends when the
+ * sender's buffer comes from weft_world_buffers of some rank. buf NULL, where weft_world_peer_memory is true: it must be
+ * answered in place, and another sender's buffer ends the world. After completion weft_received says where the bytes lie:
+ * buf, or the memory of a rank, to be read only. Until weft_release (exactly once per completed receive of this kind;
+ * cheap for a copied one) the sender's request stays open, so the bytes do not change: who has to wait for sends to
+ * others before it releases should not make them wait for it. What was received in place may be sent on; such a send must
+ * be complete before the release. bytes_logical is counted as ever, bytes_copied is not. Time in flight ends when the
  * receiver knows the place: from then on nothing moves. */
 weft_status weft_irecv_view(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
                             weft_queue *queue, weft_req *req);

@@ -374,8 +374,8 @@ static void received(endpoint *e, mailbox *b, weft_req *r, const fragment *f)
 static void refuse_bytes(const weft_req *r)
 {
     weft_world *w = r->comm->world;
-    weft_world_fail(w, weft_fail(WEFT_ERR_INTERNAL, "rank %d: a receive in place of %zu bytes from rank %d: the sender's buffer does "
-                                                    "not come from weft_world_buffers", w->rank, r->bytes,
+    weft_world_fail(w, weft_fail(WEFT_ERR_INTERNAL, "rank %d: a receive in place of %zu bytes from rank %d: the sender's "
+                                                    "buffer does not come from weft_world_buffers", w->rank, r->bytes,
                                  (int)r->priv[WEFT_REQ_PEER]));
 }
 

@@ -215,6 +215,7 @@ static weft_status poll_once(weft_world *w, const weft_req *r, bool *moved)
     weft_status failure = w->tp->failure ? w->tp->failure(w->ep) : WEFT_OK;
     *moved = w->tp->progress && w->tp->progress(w->ep);
     if (w->mismatched) return weft_world_fail(w, mismatch(w->mismatched));
+    WEFT_TRY(weft_world_good(w)); /* the transport itself may have refused what came */
     if (failure != WEFT_OK && !finished(r)) return weft_world_fail(w, failure);
     return WEFT_OK;
 }

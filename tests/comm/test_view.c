@@ -324,6 +324,20 @@ static weft_status mismatch_body(weft_ctx *ctx, weft_world *w, const char *arg)
     return close_bench(&b, st);
 }
 
+/* A view without a buffer of memory that only the sender sees: nothing could be done with the bytes. */
+static weft_status private_body(weft_ctx *ctx, weft_world *w, const char *arg)
+{
+    (void)arg;
+    bench b;
+    char own[100] = {0};
+    weft_req r;
+    WEFT_TRY(open_bench(&b, ctx, w));
+    WEFT_TRY(b.me == 0 ? send(&b, own, sizeof own, 1, 4, &r) : view(&b, NULL, sizeof own, 0, 4, &r));
+    weft_status st = weft_wait(&r);
+    if (st == WEFT_OK) st = weft_barrier(b.c); /* the sender has sent when it hears */
+    return close_bench(&b, st);
+}
+
 /* Rank 1 reads in place and does not release; rank 0's deadline says so. arg: "sleep" or "abort": what rank 1 does. */
 static weft_status hold(bench *b, bool fails)
 {
@@ -362,9 +376,9 @@ static weft_status hold_body(weft_ctx *ctx, weft_world *w, const char *arg)
 
 static const test_body bodies[] = {
     {"sizes", sizes_body},   {"chain", chain_body},       {"many", many_body}, {"reuse", reuse_body},
-    {"copies", copies_body}, {"mismatch", mismatch_body}, {"hold", hold_body},
+    {"copies", copies_body}, {"mismatch", mismatch_body}, {"hold", hold_body}, {"private", private_body},
 };
-enum { SIZES, CHAIN, MANY_BODY, REUSE, COPIES, MISMATCH, HOLD, BODIES };
+enum { SIZES, CHAIN, MANY_BODY, REUSE, COPIES, MISMATCH, HOLD, PRIVATE, BODIES };
 
 #define BOTH_WAYS(way) for (test_way way = TEST_THREADS; way <= TEST_PROCESSES; way++)
 
@@ -415,6 +429,16 @@ static void sizes_must_agree(void **state)
         assert_int_equal(test_ranks(way, 2, &bodies[MISMATCH], ""), WEFT_ERR_REFUSED);
         assert_message("rank 0 sends 5 bytes to rank 1");
         assert_message("receive of 7 bytes");
+    }
+}
+
+static void a_view_without_buffer_needs_shared_memory(void **state)
+{
+    (void)state;
+    BOTH_WAYS(way) {
+        assert_int_equal(test_ranks(way, 2, &bodies[PRIVATE], ""), WEFT_ERR_INTERNAL);
+        assert_message("rank 1: a receive in place of 100 bytes from rank 0");
+        assert_message("does not come from weft_world_buffers");
     }
 }
 
@@ -576,6 +600,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_is_free_after_the_release),
         cmocka_unit_test(copies_on_request),
         cmocka_unit_test(sizes_must_agree),
+        cmocka_unit_test(a_view_without_buffer_needs_shared_memory),
         cmocka_unit_test(what_is_not_released_is_named),
         cmocka_unit_test(a_failure_of_the_reader_ends_the_wait),
         cmocka_unit_test(a_killed_reader_is_named),
