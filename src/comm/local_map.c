@@ -135,9 +135,12 @@ weft_status weft_local_create(weft_local **out, int ranks)
 {
     if (ranks < 1 || ranks > WEFT_LOCAL_RANKS_MAX)
         return weft_fail(WEFT_ERR_REFUSED, "local ranks: %d asked for; one machine takes 1 to %d", ranks, WEFT_LOCAL_RANKS_MAX);
+    size_t bytes = total_for(ranks);
+    if (bytes > limit_of(RLIMIT_FSIZE)) /* beyond it ftruncate ends the process by a signal */
+        return weft_fail(WEFT_ERR_MEMORY, "local ranks: %d ranks share %zu bytes, files may have %zu here; raise the limit "
+                                          "(ulimit -f)", ranks, bytes, limit_of(RLIMIT_FSIZE));
     int fd = memfd_create("weft-local", MFD_CLOEXEC);
     if (fd < 0) return weft_fail(WEFT_ERR_LIBRARY, "local ranks: memfd_create: %s", strerror(errno));
-    size_t bytes = total_for(ranks);
     weft_status st;
     if (ftruncate(fd, (off_t)bytes) != 0) {
         st = weft_fail(WEFT_ERR_MEMORY, "local ranks: %zu bytes of shared memory: %s", bytes, strerror(errno));

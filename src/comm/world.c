@@ -130,15 +130,13 @@ weft_status weft_comm_create(weft_comm **out, weft_world *w, const int *ranks, i
 
 /* ---- all groups of one kind ------------------------------------------------------------------------- */
 
-static weft_status check_numbers(const weft_world *w, const int *group_of, const char *name, int *groups)
+static weft_status check_numbers(const weft_world *w, const int *group_of, const char *name)
 {
     if (!name) return weft_fail(WEFT_ERR_REFUSED, "groups need a name");
-    for (int r = 0; r < w->size; r++) {
+    for (int r = 0; r < w->size; r++)
         if (group_of[r] < 0 || group_of[r] >= w->size)
             return weft_fail(WEFT_ERR_REFUSED, "groups %s: rank %d is put into group %d; give 0 to %d", name, r, group_of[r],
                              w->size - 1);
-        if (group_of[r] >= *groups) *groups = group_of[r] + 1;
-    }
     return WEFT_OK;
 }
 
@@ -180,12 +178,10 @@ static weft_status list_members(weft_comm *c, const int *group_of)
 
 weft_status weft_comm_split(weft_comm **out, weft_world *w, const int *group_of, const char *name)
 {
-    int groups = 0;
     *out = NULL;
     WEFT_TRY(weft_world_good(w));
-    WEFT_TRY(check_numbers(w, group_of, name, &groups));
-    uint32_t id = w->next_comm + (uint32_t)group_of[w->rank];
-    w->next_comm += (uint32_t)groups;
+    WEFT_TRY(check_numbers(w, group_of, name));
+    uint32_t id = w->next_comm++; /* one for all: no two ranks meet in more than one of the groups */
     for (int r = 0; r < w->size; r++) w->groups_hash = hash_of(w->groups_hash, (uint64_t)group_of[r]);
     w->groups_hash = hash_text(w->groups_hash, name);
     WEFT_TRY(check_same_groups(w, all_alone(w, group_of) ? 1 : 2, name));

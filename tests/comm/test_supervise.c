@@ -331,6 +331,35 @@ static void a_stopped_rank_ends_the_chain_of_waits(void **state)
     weft_local_destroy(map);
 }
 
+/* Ranks 0 to 3 in a ring of waits, of which one does something else: whoever is asked about, it is named with its place. */
+static void a_circle_names_the_rank_that_strayed(void **state)
+{
+    (void)state;
+    weft_local *map = NULL;
+    assert_ok(weft_local_create(&map, 4));
+    for (int r = 0; r < 4; r++) {
+        local_area *a = &map->areas[r];
+        atomic_store(&a->state, WEFT_LOCAL_JOINED);
+        atomic_store(&a->waits_for, (r + 1) % 4 + 1);
+        weft_local_place(a, r == 2 ? "cp.ring.forward: barrier of cp" : "cp.ring.forward", 5, 1);
+    }
+    for (int r = 0; r < 4; r++) {
+        char text[600], start[64];
+        weft_local_peer_text(map, r, text, sizeof text);
+        snprintf(start, sizeof start, "rank %d is in cp.ring.forward", r);
+        assert_int_equal(strncmp(text, start, strlen(start)), 0);
+        assert_has(text, "it waits in a circle of ranks (a dead-lock): rank ");
+        assert_has(text, r == 2 ? "rank 2 is in cp.ring.forward: barrier of cp, layer 5, step 1"
+                                : "rank 2 (in cp.ring.forward: barrier of cp, layer 5, step 1) -> rank 3");
+    }
+    /* Where rank 3 goes on, the chain ends with it. */
+    atomic_store(&map->areas[3].waits_for, 0);
+    char text[600];
+    weft_local_peer_text(map, 0, text, sizeof text);
+    assert_has(text, "; it waits, through rank 1, rank 2 (in cp.ring.forward: barrier of cp, layer 5, step 1): rank 3 is in cp.ring.forward");
+    weft_local_destroy(map);
+}
+
 /* Field report G17: the whole job ends within 30 s, names rank and cause, nothing stays behind. */
 static void one_failure_ends_the_job(void **state)
 {
@@ -461,6 +490,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_that_leaves_is_named),
         cmocka_unit_test(a_stopped_rank_is_found_by_deadline),
         cmocka_unit_test(a_stopped_rank_ends_the_chain_of_waits),
+        cmocka_unit_test(a_circle_names_the_rank_that_strayed),
         cmocka_unit_test(one_failure_ends_the_job),
         cmocka_unit_test(exit_codes_are_passed_on),
         cmocka_unit_test(ranks_get_their_own_cores),
