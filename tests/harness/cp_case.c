@@ -168,12 +168,16 @@ static weft_status make_local(local *x, const cp_job *job, weft_arena *arena, in
     WEFT_TRY(make_rows(&x->dv, arena, C, nk, v, 0, ki));
     WEFT_TRY(make_rows(&x->sinks, arena, R, 1, c->H, 0, head_index));
     WEFT_TRY(make_rows(&x->dsinks, arena, R, 1, c->H, 0, head_index));
-    pick_rows(&x->q, job->data->q);
-    pick_rows(&x->k, job->data->k);
-    pick_rows(&x->v, job->data->v);
-    pick_rows(&x->dout, job->data->dout);
-    pick_rows(&x->sinks, job->data->sinks);
     return WEFT_OK;
+}
+
+static void pick_local(local *x, const cp_data *data)
+{
+    pick_rows(&x->q, data->q);
+    pick_rows(&x->k, data->k);
+    pick_rows(&x->v, data->v);
+    pick_rows(&x->dout, data->dout);
+    pick_rows(&x->sinks, data->sinks);
 }
 
 /* 0xff: a NaN in every type. */
@@ -198,7 +202,7 @@ static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *jo
                               bool use_docs)
 {
     const cp_case *c = job->c;
-    weft_layout layout = {job->layout, 0};
+    weft_layout layout = {job->layout, c->block};
     cp_docs whole = cp_docs_make(c->B, T, 0);
     weft_docs docs = {c->B, T, use_docs ? c->cu : whole.cu, use_docs ? c->first : whole.first};
     weft_status st = weft_shard_alloc(s, arena, P, weft_shard_capacity(layout, c->B, T, docs.first[c->B] - c->B, P));
@@ -216,7 +220,7 @@ static weft_cp_problem problem_of(const cp_job *job, const void *alibi)
                              .max_docs = c->cu ? c->first[c->B] - c->B : c->B, .H = c->H, .Hkv = c->Hkv, .D = c->D,
                              .Dv = c->Dv, .scale = c->scale != 0 ? c->scale : 1 / sqrt(c->D), .softcap = c->softcap,
                              .mask = c->mask, .alibi = c->alibi ? alibi : NULL, .sinks = c->sinks,
-                             .layout = {job->layout, 0}, .need_backward = true, .slots = 2};
+                             .layout = {job->layout, c->block}, .need_backward = true, .slots = 2};
 }
 
 static weft_counters counters(weft_comm *comm)
@@ -239,6 +243,15 @@ static void note_traffic(cp_result *out, int rank, weft_counters a, weft_counter
 }
 
 typedef struct shards { weft_shard q, kv, other_q, other_kv; } shards;
+
+/* A first run on nothing but NaN: it leaves NaN in every buffer of the plan. */
+static weft_status poison(weft_cp_plan *plan, const shards *s, local *x, const cp_case *c)
+{
+    weft_cp_io io = io_of(x, c);
+    WEFT_TRY(weft_cp_bind(plan, 0, &s->q, &s->kv));
+    WEFT_TRY(weft_cp_forward(plan, 0, &io));
+    return weft_cp_backward(plan, 0, &io);
+}
 
 /* Bind, forward, backward, as often as asked for, in turn through both slots. In between the other slot is bound to
  * other documents: it must not matter. Nothing may be allocated. */
@@ -306,6 +319,8 @@ static weft_status run_in_arena(weft_ctx *ctx, weft_comm *comm, const cp_job *jo
     weft_shard_tokens(&s.kv, rank, index_k, pos);
     WEFT_TRY(make_local(&x, job, arena, s.q.rows[rank], index_q, s.kv.rows[rank], index_k));
     WEFT_TRY(make_kept(&x.kept, arena, weft_cp_kept_bytes(plan)));
+    if (c->poison) WEFT_TRY(poison(plan, &s, &x, c));
+    pick_local(&x, job->data);
     WEFT_TRY(run_plan(ctx, comm, job, plan, &s, &x));
     weft_cp_plan_destroy(plan);
     collect(job, &x, rank);
