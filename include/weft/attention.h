@@ -33,6 +33,15 @@ typedef enum weft_attention_precision {
     WEFT_ATTENTION_FP64  /* C = R = double, reference kernels: slow; shows that a cut is exact */
 } weft_attention_precision;
 
+/* Element types on the wire. */
+typedef enum weft_attention_wire {
+    WEFT_ATTENTION_WIRE_SAME,
+    WEFT_ATTENTION_WIRE_FP32,
+    WEFT_ATTENTION_WIRE_BF16,
+    WEFT_ATTENTION_WIRE_FP16,
+    WEFT_ATTENTION_WIRE_FP8  /* e4m3 with one scale per block of rows and head */
+} weft_attention_wire;
+
 typedef struct weft_attention_params {
     size_t size;              /* set by weft_attention_params_init */
     weft_attention_precision precision; /* fp32 */
@@ -52,13 +61,21 @@ typedef struct weft_attention_params {
     bool backward;            /* default true; false saves the buffers of backward */
     const char *strategy;     /* "auto" (default), "none" (1 rank), "pcp", "ring", "pairwise"; with head groups: "dcp",
                                  "dcp-ring", "dcp-pairwise", "ulysses" (one group of all ranks) */
-    const char *layout;       /* "zigzag" (default), "contiguous" */
+    const char *layout;       /* "zigzag" (default), "contiguous", "striped", "striped:K", "balanced" */
     bool overlap;             /* default true: exchange and compute at once; no bit changes */
     int threads;              /* of this rank; 0 (default): cores / ranks, at least 1 */
     int head_size;            /* ranks per head group, a divisor of the ranks that is at most H; 0 (default): the largest
                                  that is at most Hkv */
     bool keep_heads;          /* with head groups: the state also holds q, k, v of the own heads, and backward does not
                                  exchange them again; default false; no bit changes */
+    bool fp8;                 /* K,V travel and are kept as fp8, travelling dO too; default false */
+    weft_attention_wire comm_dtype; /* of travelling K,V; default WEFT_ATTENTION_WIRE_SAME: C */
+    weft_attention_wire grad_dtype; /* of travelling sums of dK,dV: SAME (default: R), FP32 or BF16 */
+    size_t buffer_bytes;      /* messages are cut into pieces of so many bytes, at least 64, and compute begins with the first;
+                                 0 (default): whole messages. No bit changes */
+    double dropout;           /* of probabilities, in [0, 1); default 0. The mask depends on seed, io.step, io.layer, sequence,
+                                 head and positions only: the same on any number of ranks */
+    uint64_t seed;            /* of dropout; default 0 */
 } weft_attention_params;
 
 /* Fills *params with the defaults named above. size: sizeof *params, as the caller was compiled. LOCAL */
@@ -95,7 +112,8 @@ typedef struct weft_attention_io {
     void *o;                  /* (C) [S,H,Dv] forward writes, backward reads */
     int64_t o_stride;
     void *lse;                /* (R) [S,H] or NULL: forward writes log of the sum of exp of all scores, natural logarithm */
-    void *state;              /* weft_attention_state_bytes(), 8-byte aligned: forward writes, backward reads.
+    void *state;              /* weft_attention_state_bytes(), 8-byte aligned (64-byte with keep_heads or fp8): forward writes,
+                                 backward reads.
                                  NULL: kept in the plan until the next forward; enough for one layer */
     /* backward only */
     const void *dout;         /* (C) [S,H,Dv] gradient of o */
@@ -104,6 +122,8 @@ typedef struct weft_attention_io {
     int64_t dq_stride, dk_stride, dv_stride;
     void *dsinks;             /* (R) [H] += this rank's part, or NULL. Like every weight gradient it is to be
                                  summed over the ranks by the caller */
+    /* both */
+    uint32_t step, reserved;  /* of the optimizer: part of dropout's address; the same in forward and backward. reserved: 0 */
 } weft_attention_io;
 
 /* Everything NULL, 0 and layer -1. size: sizeof *io. LOCAL */
@@ -114,8 +134,8 @@ WEFT_API weft_status weft_attention_forward(weft_attention *attention, const wef
 /* Takes q, k, v, sinks, o and state as forward left them. COLLECTIVE */
 WEFT_API weft_status weft_attention_backward(weft_attention *attention, const weft_attention_io *io);
 
-/* Bytes of the state that forward leaves for backward: a maximum and a sum, per row and head; and with keep_heads q, k,
- * v, maximum and sum of the head group's rows for the own heads. LOCAL */
+/* Bytes of the state that forward leaves for backward: a maximum and a sum, per row and head; with keep_heads also q, k,
+ * v, maximum and sum of the head group's rows for the own heads; with fp8 the kept K,V. LOCAL */
 WEFT_API size_t weft_attention_state_bytes(const weft_attention *attention);
 
 typedef struct weft_attention_traffic {
@@ -124,6 +144,9 @@ typedef struct weft_attention_traffic {
     int64_t backward_formula;
 } weft_attention_traffic;
 WEFT_API weft_attention_traffic weft_attention_bytes(const weft_attention *attention); /* LOCAL */
+
+/* Bytes of the buffers through which messages travel, allocated when the plan was made. LOCAL */
+WEFT_API size_t weft_attention_pool_bytes(const weft_attention *attention);
 
 /* The plan in words, "(ring P=4 zigzag (kernel avx512 64x128))", cut to `size` bytes with the closing NUL. LOCAL */
 WEFT_API void weft_attention_describe(const weft_attention *attention, char *text, size_t size);

@@ -26,8 +26,13 @@ WEFT_API weft_status weft_group_threads(int ranks, weft_group_fn fn, void *ud);
 /* A group of this one rank; the caller destroys it. LOCAL */
 WEFT_API weft_status weft_group_self(weft_group **out);
 
-/* Of a group from weft_group_self only; NULL is fine. Destroy what was made with the group first. LOCAL */
+/* Of a group from weft_group_self (LOCAL) or weft_group_mpi (COLLECTIVE, unless the group has failed); NULL is fine.
+ * Destroy what was made with the group first. */
 WEFT_API void weft_group_destroy(weft_group *group);
+
+/* For a rank that fails for a reason of its own: the waits of the others end with WEFT_ERR_PEER and its message, and the
+ * group cannot be used any more. A function of weft_group_threads that returns a failure need not call it. LOCAL */
+WEFT_API void weft_group_abort(weft_group *group, weft_status status, const char *message);
 
 WEFT_API int weft_group_rank(const weft_group *group); /* LOCAL */
 WEFT_API int weft_group_size(const weft_group *group); /* LOCAL */

@@ -1,15 +1,17 @@
 /* group.c — include/weft/group.h over worlds: the handle that callers of the library hold. */
-#include "weft/group.h"
+#define WEFT_MPI_HANDLES_ONLY
+#include "weft/mpi.h"
 
 #include "comm/comm.h"
 
-#include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct weft_group {
     weft_world *world;
     weft_comm *comm;  /* every rank */
-    weft_ctx *own;    /* of a group of one, which makes its own; NULL otherwise */
+    weft_ctx *own;    /* of groups that their callers destroy; NULL otherwise */
+    weft_mpi *mpi;    /* the plugin of an MPI group */
 };
 
 weft_world *weft_group_world(const weft_group *g) { return g->world; }
@@ -19,12 +21,13 @@ int weft_group_rank(const weft_group *g) { return weft_world_rank(g->world); }
 int weft_group_size(const weft_group *g) { return weft_world_size(g->world); }
 void weft_group_set_timeout(weft_group *g, double seconds) { weft_world_set_timeout(g->world, seconds); }
 
+void weft_group_abort(weft_group *g, weft_status status, const char *message) { weft_world_abort(g->world, status, message); }
+
 int weft_group_default_threads(const weft_group *g)
 {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1, ranks = weft_group_size(g);
-    return cores > ranks ? cores / ranks : 1;
+    int cpus, sharers;
+    weft_world_cpus(g->world, &cpus, &sharers);
+    return cpus > sharers ? cpus / sharers : 1;
 }
 
 static weft_status open_comm(weft_group *g)
@@ -59,27 +62,71 @@ weft_status weft_group_threads(int ranks, weft_group_fn fn, void *ud)
     return weft_run_threads(ranks, thread_main, &call);
 }
 
-weft_status weft_group_self(weft_group **out)
+/* A handle with a ctx of its own; NULL when there is no memory, and the message is written. */
+static weft_group *handle_create(void)
 {
     weft_group *g = calloc(1, sizeof *g);
     weft_ctx *ctx = malloc(sizeof *ctx);
-    weft_status st = WEFT_ERR_MEMORY;
     if (!g || !ctx) {
-        weft_fail(st, "no memory for a group of one rank");
-        goto fail;
+        free(g);
+        free(ctx);
+        weft_fail(WEFT_ERR_MEMORY, "no memory for a group");
+        return NULL;
     }
     weft_ctx_init(ctx);
     g->own = ctx;
-    WEFT_TRY_OR(st, weft_world_self(&g->world, ctx), fail);
+    return g;
+}
+
+static void handle_free(weft_group *g)
+{
+    weft_mpi_unload(g->mpi);
+    free(g->own);
+    free(g);
+}
+
+weft_status weft_group_self(weft_group **out)
+{
+    weft_status st;
+    weft_group *g = handle_create();
+    if (!g) return WEFT_ERR_MEMORY;
+    WEFT_TRY_OR(st, weft_world_self(&g->world, g->own), fail);
     WEFT_TRY_OR(st, open_comm(g), close_world);
     *out = g;
     return WEFT_OK;
 close_world:
     weft_world_close(g->world);
 fail:
-    free(ctx);
-    free(g);
+    handle_free(g);
     return st;
+}
+
+weft_status weft_group_mpi_handle(weft_group **out, const void *comm, size_t bytes, const char *mpi)
+{
+    weft_status st;
+    if (!comm) return weft_fail(WEFT_ERR_REFUSED, "a group from MPI needs a communicator; it is NULL");
+    weft_group *g = handle_create();
+    if (!g) return WEFT_ERR_MEMORY;
+    WEFT_TRY_OR(st, weft_mpi_load(&g->mpi, mpi), fail);
+    WEFT_TRY_OR(st, weft_world_mpi(&g->world, g->own, g->mpi, &(weft_mpi_options){.comm = comm, .comm_bytes = bytes}), fail);
+    g->own->rank = weft_world_rank(g->world);
+    g->own->world = weft_world_size(g->world);
+    WEFT_TRY_OR(st, open_comm(g), close_world);
+    *out = g;
+    return WEFT_OK;
+close_world:
+    weft_world_close(g->world);
+fail:
+    handle_free(g);
+    return st;
+}
+
+weft_status weft_group_set_progress(weft_group *g, const char *how)
+{
+    static const char *const names[] = {"auto", "callback", "thread"};
+    for (int i = 0; how && i < 3; i++)
+        if (!strcmp(how, names[i])) return weft_world_set_progress(g->world, (weft_mpi_progress)i);
+    return weft_fail(WEFT_ERR_REFUSED, "MPI progress by \"%s\"; possible are auto, callback, thread", how ? how : "(NULL)");
 }
 
 void weft_group_destroy(weft_group *g)
@@ -87,6 +134,5 @@ void weft_group_destroy(weft_group *g)
     if (!g || !g->own) return;
     weft_comm_destroy(g->comm);
     weft_world_close(g->world);
-    free(g->own);
-    free(g);
+    handle_free(g);
 }

@@ -79,9 +79,28 @@ static weft_status read_params(const weft_attention_params *given, weft_attentio
                                  .scale = p->scale != 0 ? p->scale : 1.0 / sqrt((double)p->D), .softcap = p->softcap,
                                  .mask = {.causal = p->causal, .left = p->window_left, .right = p->window_right,
                                           .prefix = p->prefix},
-                                 .alibi = p->alibi, .sinks = p->sinks, .need_backward = p->backward, .slots = 1};
+                                 .alibi = p->alibi, .sinks = p->sinks, .dropout = p->dropout, .seed = p->seed,
+                                 .need_backward = p->backward, .slots = 1};
     WEFT_TRY(precision_of(p->precision, &problem->prec));
     return weft_layout_parse(p->layout ? p->layout : "zigzag", &problem->layout);
+}
+
+static weft_status wire_of(weft_attention_wire given, const char *name, weft_cp_wire *out)
+{
+    static const weft_cp_wire wires[] = {WEFT_CP_WIRE_SAME, WEFT_CP_WIRE_FP32, WEFT_CP_WIRE_BF16, WEFT_CP_WIRE_FP16, WEFT_CP_WIRE_FP8};
+    if ((int)given < 0 || (size_t)given >= sizeof wires / sizeof *wires)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: %s %d is unknown; there are WEFT_ATTENTION_WIRE_SAME, _FP32, _BF16, _FP16, _FP8",
+                         name, (int)given);
+    *out = wires[given];
+    return WEFT_OK;
+}
+
+static weft_status read_options(const weft_attention_params *p, weft_cp_options *o)
+{
+    *o = (weft_cp_options){.strategy = p->strategy ? p->strategy : "auto", .overlap = p->overlap, .head_size = p->head_size,
+                           .keep_heads = p->keep_heads, .fp8 = p->fp8, .buffer_bytes = p->buffer_bytes};
+    WEFT_TRY(wire_of(p->comm_dtype, "comm_dtype", &o->comm_dtype));
+    return wire_of(p->grad_dtype, "grad_dtype", &o->grad_dtype);
 }
 
 /* ---- documents -------------------------------------------------------------------------------------- */
@@ -141,13 +160,16 @@ weft_status weft_attention_documents(weft_attention *a, const int64_t *offsets, 
     return WEFT_OK;
 }
 
-/* ---- state ------------------------------------------------------------------------------------------ */
+/* ---- state: maxima, sums, and at the next multiple of 64 bytes what the plan keeps ------------------------ */
 
-/* m and l of every row; what the plan keeps lies behind them. A multiple of 8. */
-static size_t row_state_bytes(const weft_attention *a)
+enum { STATE_ALIGN = 64 };
+
+static size_t statistics_bytes(const weft_attention *a)
 {
     return 2 * (size_t)a->rows * (size_t)a->problem.H * weft_dtype_size(weft_prec_real(a->problem.prec));
 }
+
+static size_t kept_at(const weft_attention *a) { return (statistics_bytes(a) + STATE_ALIGN - 1) / STATE_ALIGN * STATE_ALIGN; }
 
 /* ---- life ------------------------------------------------------------------------------------------- */
 
@@ -178,8 +200,7 @@ static weft_status prepare(weft_attention **out, weft_group *group, const weft_a
     if (!a) return weft_fail(WEFT_ERR_MEMORY, "no memory for an attention plan");
     a->comm = weft_group_comm(group);
     a->problem = problem;
-    *options = (weft_cp_options){.strategy = p.strategy ? p.strategy : "auto", .overlap = p.overlap, .head_size = p.head_size,
-                                 .keep_heads = p.keep_heads};
+    WEFT_TRY(read_options(&p, options));
     weft_status st = weft_arena_create(&a->arena, &ctx->mem, "attention", NULL);
     if (st >= 0) st = weft_kern_init(&a->kern, weft_isa_best());
     if (st >= 0) *out = a;
@@ -250,6 +271,9 @@ static weft_status check_io(const weft_attention *a, const weft_attention_io *io
         WEFT_TRY(need_stride(array[i].stride, array[i].width, array[i].name));
     }
     if (p->sinks && !io->sinks) return weft_fail(WEFT_ERR_REFUSED, "attention %s: the plan has sinks, io.sinks is NULL", call);
+    int align = weft_cp_kept_bytes(a->plan) ? STATE_ALIGN : (int)sizeof(double);
+    if (io->state && (uintptr_t)io->state % (unsigned)align != 0)
+        return weft_fail(WEFT_ERR_REFUSED, "attention %s: io.state is not aligned to %d bytes", call, align);
     if (backward && !io->state && !a->state_written)
         return weft_fail(WEFT_ERR_REFUSED, "attention backward: no forward on these documents left its state in the plan; "
                                            "run forward first, or give io.state");
@@ -261,11 +285,11 @@ static void fill_io(const weft_attention *a, const weft_attention_io *io, weft_c
     const weft_cp_problem *p = &a->problem;
     int64_t hd = (int64_t)p->H * p->D, hv = (int64_t)p->H * p->Dv, kd = (int64_t)p->Hkv * p->D, kv = (int64_t)p->Hkv * p->Dv;
     char *state = io->state ? io->state : a->state;
-    *x = (weft_cp_io){.layer = io->layer, .q = io->q, .k = io->k, .v = io->v, .q_ld = dense(io->q_stride, hd),
+    *x = (weft_cp_io){.layer = io->layer, .step = io->step, .q = io->q, .k = io->k, .v = io->v, .q_ld = dense(io->q_stride, hd),
                       .k_ld = dense(io->k_stride, kd), .v_ld = dense(io->v_stride, kv), .sinks = p->sinks ? io->sinks : NULL,
-                      .o = io->o, .o_ld = dense(io->o_stride, hv), .m = state, .l = state + row_state_bytes(a) / 2, .kept = state + row_state_bytes(a),
-                      .lse = io->lse, .dout = io->dout, .dout_ld = dense(io->dout_stride, hv), .dq = io->dq, .dk = io->dk,
-                      .dv = io->dv, .dq_ld = dense(io->dq_stride, hd), .dk_ld = dense(io->dk_stride, kd),
+                      .o = io->o, .o_ld = dense(io->o_stride, hv), .m = state, .l = state + statistics_bytes(a) / 2,
+                      .kept = weft_cp_kept_bytes(a->plan) ? state + kept_at(a) : NULL, .lse = io->lse, .dout = io->dout,
+                      .dout_ld = dense(io->dout_stride, hv), .dq = io->dq, .dk = io->dk, .dv = io->dv, .dq_ld = dense(io->dq_stride, hd), .dk_ld = dense(io->dk_stride, kd),
                       .dv_ld = dense(io->dv_stride, kv), .dsinks = p->sinks ? io->dsinks : NULL};
 }
 
@@ -309,7 +333,13 @@ void weft_attention_tokens(const weft_attention *a, int64_t *index, int64_t *pos
         }
 }
 
-size_t weft_attention_state_bytes(const weft_attention *a) { return row_state_bytes(a) + weft_cp_kept_bytes(a->plan); }
+size_t weft_attention_state_bytes(const weft_attention *a)
+{
+    size_t kept = weft_cp_kept_bytes(a->plan);
+    return kept ? kept_at(a) + kept : statistics_bytes(a);
+}
+
+size_t weft_attention_pool_bytes(const weft_attention *a) { return weft_cp_pool_bytes(a->plan); }
 
 weft_attention_traffic weft_attention_bytes(const weft_attention *a)
 {

@@ -5,6 +5,8 @@
 
 #include "cp/cp.h"
 #include "weft/attention.h"
+#define WEFT_MPI_HANDLES_ONLY
+#include "weft/mpi.h"
 
 enum { H = 4, HKV = 2, D = 5, DV = 3, HD = H * D, HV = H * DV, KD = HKV * D, KV = HKV * DV };
 
@@ -15,6 +17,8 @@ typedef struct problem {
     const char *strategy, *layout;
     bool sinks, fused, own_state, keep_heads;
     int head_size;
+    void (*set)(weft_attention_params *p); /* other parameters, or NULL */
+    uint32_t step;                         /* of dropout */
     double *o, *dq, *dk, *dv, *dsinks; /* whole arrays [B*T, ...]; dsinks [H] per rank, 8 ranks */
     int64_t *position;                 /* [B*T] */
     int *seen;                         /* [B*T] */
@@ -46,6 +50,7 @@ static weft_status make(weft_attention **a, weft_group *group, const problem *x)
     p.strategy = x->strategy;
     p.layout = x->layout;
     p.head_size = x->head_size, p.keep_heads = x->keep_heads;
+    if (x->set) x->set(&p);
     return weft_attention_create(a, group, &p);
 }
 
@@ -55,7 +60,7 @@ static weft_status run_rows(weft_attention *a, int rank, problem *x)
     int64_t n = weft_attention_rows(a), fused = HD + KD + KV;
     int64_t *token = calloc((size_t)n + 1, sizeof *token), *pos = calloc((size_t)n + 1, sizeof *pos);
     double *in = reals(n * fused), *grad = reals(n * fused), *o = reals(n * HV), *dout = reals(n * HV);
-    void *state = x->own_state ? calloc(1, weft_attention_state_bytes(a) + 8) : NULL;
+    void *state = x->own_state ? aligned_alloc(64, (weft_attention_state_bytes(a) / 64 + 1) * 64) : NULL;
     weft_attention_tokens(a, token, pos);
 
     weft_attention_io io;
@@ -72,6 +77,7 @@ static weft_status run_rows(weft_attention *a, int rank, problem *x)
     io.sinks = x->sinks ? sink_values : NULL;
     io.dsinks = x->sinks ? x->dsinks + rank * H : NULL;
     io.state = state;
+    io.step = x->step;
     weft_status st = weft_attention_forward(a, &io);
     if (st >= 0) st = weft_attention_backward(a, &io);
     if (st >= 0) {
@@ -211,6 +217,65 @@ static void test_strides_and_own_state_change_no_bit(void **state)
     release(&x);
 }
 
+/* ---- what a plan can be asked for ---------------------------------------------------------------------- */
+
+static bool same_bits(const problem *x, const problem *y)
+{
+    size_t n = (size_t)(x->B * x->T) * sizeof(double);
+    return !memcmp(x->o, y->o, n * HV) && !memcmp(x->dq, y->dq, n * HD) && !memcmp(x->dk, y->dk, n * KD) &&
+           !memcmp(x->dv, y->dv, n * KV);
+}
+
+static void pieces(weft_attention_params *p) { p->buffer_bytes = 64; }
+static void no_overlap(weft_attention_params *p) { p->buffer_bytes = 64, p->overlap = false; }
+
+static void test_pieces_change_no_bit(void **state)
+{
+    (void)state;
+    problem plain = {.B = 1, .T = 33, .strategy = "ring"}, cut = plain, waiting = plain;
+    cut.set = pieces, waiting.set = no_overlap;
+    solve(&plain, 3), solve(&cut, 3), solve(&waiting, 3);
+    assert_true(same_bits(&plain, &cut) && same_bits(&plain, &waiting));
+    release(&plain), release(&cut), release(&waiting);
+}
+
+static void drop(weft_attention_params *p) { p->dropout = 0.4, p->seed = 5; }
+static void drop_other(weft_attention_params *p) { p->dropout = 0.4, p->seed = 6; }
+
+/* The mask is that of the address: the same on any cut, another one with another seed or step. */
+static void test_dropout_depends_on_the_address_only(void **state)
+{
+    (void)state;
+    problem one = {.B = 2, .T = 33, .offsets = docs33, .counts = counts33, .max_docs = 5, .set = drop}, x = one;
+    problem none = one, seed = one, step = one;
+    none.set = NULL, seed.set = drop_other, step.step = 1;
+    solve(&one, 1), solve(&x, 3), solve(&none, 1), solve(&seed, 1), solve(&step, 1);
+    assert_same(&x, &one);
+    problem *others[] = {&none, &seed, &step};
+    for (int i = 0; i < 3; i++) {
+        /* Two masks of 2 x 33 rows: their results have nothing near rounding in common. */
+        assert_true(weft_rel_l2(others[i]->o, WEFT_F64, one.o, WEFT_F64, one.B * one.T * HV, 0) > 0.01);
+        release(others[i]);
+    }
+    release(&one), release(&x);
+}
+
+static void narrow(weft_attention_params *p) { p->precision = WEFT_ATTENTION_FP64, p->comm_dtype = WEFT_ATTENTION_WIRE_BF16; }
+static void narrow_grad(weft_attention_params *p) { p->grad_dtype = WEFT_ATTENTION_WIRE_BF16; }
+
+/* 8 bits of K,V: 2^-9 per element, some of it on the diagonal that never travels; far from both 0 and 1. */
+static void test_wire_types_round_what_travels(void **state)
+{
+    (void)state;
+    problem wide = {.B = 1, .T = 33, .strategy = "pcp"}, kv = wide, grad = wide;
+    kv.set = narrow, grad.set = narrow_grad;
+    solve(&wide, 3), solve(&kv, 3), solve(&grad, 3);
+    double e = weft_rel_l2(kv.o, WEFT_F64, wide.o, WEFT_F64, 33 * HV, 0), g = weft_rel_l2(grad.dk, WEFT_F64, wide.dk, WEFT_F64, 33 * KD, 0);
+    if (!(e > 1e-5 && e < 1e-2 && g > 1e-5 && g < 1e-2)) fail_msg("rounded to bf16 on the wire: o %.1e, dk %.1e", e, g);
+    assert_memory_equal(grad.o, wide.o, 33 * HV * sizeof(double));
+    release(&wide), release(&kv), release(&grad);
+}
+
 /* ---- promises ------------------------------------------------------------------------------------------ */
 
 static weft_status steps_allocate_nothing(weft_group *group, void *ud)
@@ -286,7 +351,41 @@ static void bad_strategy(weft_attention_params *p) { p->strategy = "rign"; }
 static void bad_layout(weft_attention_params *p) { p->layout = "zagzig"; }
 static void bad_threads(weft_attention_params *p) { p->threads = -1; }
 static void few_documents(weft_attention_params *p) { p->B = 3, p->max_docs = 2; }
+static void bad_wire(weft_attention_params *p) { p->comm_dtype = (weft_attention_wire)7; }
+static void bad_grad(weft_attention_params *p) { p->grad_dtype = WEFT_ATTENTION_WIRE_FP8; }
+static void bad_pieces(weft_attention_params *p) { p->buffer_bytes = 1; }
+static void bad_dropout(weft_attention_params *p) { p->dropout = 1; }
+static void bad_group(weft_attention_params *p) { p->head_size = -1; }
 static void too_long(weft_attention_params *p) { p->T = INT64_MAX / 4; }
+
+/* A program that was compiled with the first version of the header, whose parameters ended with `threads`. */
+static void first_version(weft_attention_params *p)
+{
+    p->size = offsetof(weft_attention_params, head_size);
+    p->head_size = -1; /* lies beyond what such a program has */
+}
+
+static void test_older_headers_work(void **state)
+{
+    (void)state;
+    weft_group *g;
+    assert_ok(weft_group_self(&g));
+    assert_ok(create_with(g, first_version));
+    assert_int_equal(offsetof(weft_attention_params, head_size), offsetof(weft_attention_params, threads) + sizeof(int));
+    weft_group_destroy(g);
+}
+
+static void test_groups_that_are_not_mpis_have_no_progress_to_choose(void **state)
+{
+    (void)state;
+    weft_group *g;
+    assert_ok(weft_group_self(&g));
+    assert_refused(weft_group_set_progress(g, "thread"), "MPI world only");
+    assert_refused(weft_group_set_progress(g, "magic"), "auto, callback, thread");
+    assert_refused(weft_group_mpi_handle(&g, NULL, 4, "mpich"), "NULL");
+    assert_refused(weft_group_mpi_handle(&g, &(int){0}, sizeof(int), "lam"), "libweft_mpi_lam.so is not there");
+    weft_group_destroy(g);
+}
 
 static void test_parameters_are_refused(void **state)
 {
@@ -294,7 +393,8 @@ static void test_parameters_are_refused(void **state)
     static const struct { void (*spoil)(weft_attention_params *); const char *part; } cases[] = {
         {no_size, "_init"}, {newer, "newer"}, {no_length, "at least 1"}, {odd_heads, "multiple"}, {large_head, "256"},
         {no_head, "256"}, {bad_window, "window"}, {bad_scale, "1/sqrt(D)"}, {bad_precision, "precision"}, {bad_strategy, "ring"},
-        {bad_layout, "zigzag"}, {bad_threads, "threads"}, {few_documents, "at least 3"}, {too_long, ""}};
+        {bad_layout, "zigzag"}, {bad_threads, "threads"}, {few_documents, "at least 3"}, {bad_wire, "comm_dtype"},
+        {bad_grad, ""}, {bad_pieces, "at least 64"}, {bad_dropout, "dropout"}, {bad_group, "at least 1"}, {too_long, ""}};
     weft_group *g;
     assert_ok(weft_group_self(&g));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_refused(create_with(g, cases[i].spoil), cases[i].part);
@@ -397,7 +497,12 @@ int main(void)
         cmocka_unit_test(test_every_token_has_one_owner_and_its_position),
         cmocka_unit_test(test_empty_shares),
         cmocka_unit_test(test_strides_and_own_state_change_no_bit),
+        cmocka_unit_test(test_pieces_change_no_bit),
+        cmocka_unit_test(test_dropout_depends_on_the_address_only),
+        cmocka_unit_test(test_wire_types_round_what_travels),
         cmocka_unit_test(test_steps_allocate_nothing),
+        cmocka_unit_test(test_older_headers_work),
+        cmocka_unit_test(test_groups_that_are_not_mpis_have_no_progress_to_choose),
         cmocka_unit_test(test_describe_and_self),
         cmocka_unit_test(test_parameters_are_refused),
         cmocka_unit_test(test_disagreeing_ranks_are_refused_alike),
