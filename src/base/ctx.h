@@ -17,6 +17,7 @@ typedef struct weft_ctx {
     weft_clock clock;
     weft_trace trace; /* capacity 0: off */
     weft_fault fault;
+    double attention_seconds; /* in attention kernels so far: its spread over ranks is the imbalance as time */
 } weft_ctx;
 
 /* A mute ctx with the real clock, one rank and one thread. */

@@ -59,6 +59,7 @@ typedef struct weft_cp_plan weft_cp_plan;
 typedef struct weft_cp_io {   /* this rank's rows; `ld` in elements between rows; heads lie D (Dv) apart */
     int layer;                /* for messages about a stuck rank, and addresses */
     uint32_t step;            /* optimizer step: the address of dropout */
+    bool no_dropout;          /* evaluation: this call drops nothing, whatever the plan's dropout is */
     const void *q, *k, *v;    /* (C) [Sq,H,D] [S,Hkv,D] [S,Hkv,Dv] */
     int64_t q_ld, k_ld, v_ld;
     const void *sinks;        /* (R) [H] or NULL */

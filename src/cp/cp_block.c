@@ -184,18 +184,34 @@ static uint32_t drop_word3(const weft_cp_io *io)
     return weft_philox_word3(io->step, (uint32_t)io->layer, WEFT_SITE_DROP_ATTENTION);
 }
 
+/* What kernels are told: the plan's description, without dropout where the call asks for none. */
+static weft_attn_desc desc_of(const weft_cp_plan *plan, const weft_cp_io *io)
+{
+    weft_attn_desc d = plan->desc;
+    if (io->no_dropout) d.dropout = 0;
+    return d;
+}
+
+static void record(weft_cp_plan *plan, const weft_cp_io *io, const char *name, double begin, int step)
+{
+    double end = weft_now(&plan->ctx->clock);
+    plan->ctx->attention_seconds += end - begin;
+    weft_trace_emit(&plan->ctx->trace, "compute", name, begin, end, io->layer, step);
+}
+
 static void forward_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *b, const portion *p)
 {
     const weft_attn_fwd_io a = {.q = io->q, .k = p->at.k, .v = p->at.v, .q_ld = io->q_ld, .k_ld = p->at.k_ld,
                                 .v_ld = p->at.v_ld, .acc = plan->rows, .m = io->m, .l = io->l,
                                 .drop_word3 = drop_word3(io)};
+    const weft_attn_desc desc = desc_of(plan, io);
     double begin = weft_now(&plan->ctx->clock);
     for (int w = 0; w < plan->waves; w++) {
         int64_t n;
         const weft_attn_pair *pairs = pairs_in(plan, b, w, p, &n);
-        if (n > 0) plan->ops->attn.forward(&plan->desc, &a, pairs, n, &plan->run);
+        if (n > 0) plan->ops->attn.forward(&desc, &a, pairs, n, &plan->run);
     }
-    weft_trace_emit(&plan->ctx->trace, "compute", "cp.forward.block", begin, weft_now(&plan->ctx->clock), io->layer, b->step);
+    record(plan, io, "cp.forward.block", begin, b->step);
 }
 
 weft_status weft__cp_forward_block(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *block)
@@ -233,13 +249,14 @@ static void backward_portion(weft_cp_plan *plan, const weft_cp_io *io, const wef
                                 .k_ld = p->at.k_ld, .v_ld = p->at.v_ld, .dout_ld = io->dout_ld, .m = io->m, .l = io->l,
                                 .delta = plan->given_delta ? plan->given_delta : plan->delta, .dq = plan->rows, .dk = dkv,
                                 .dv = dv, .drop_word3 = drop_word3(io)};
+    const weft_attn_desc desc = desc_of(plan, io);
     double begin = weft_now(&plan->ctx->clock);
     for (int w = 0; w < plan->waves; w++) {
         int64_t n;
         const weft_attn_pair *pairs = pairs_in(plan, b, w, p, &n);
-        if (n > 0) plan->ops->attn.backward(&plan->desc, &a, pairs, n, &plan->run);
+        if (n > 0) plan->ops->attn.backward(&desc, &a, pairs, n, &plan->run);
     }
-    weft_trace_emit(&plan->ctx->trace, "compute", "cp.backward.block", begin, weft_now(&plan->ctx->clock), io->layer, b->step);
+    record(plan, io, "cp.backward.block", begin, b->step);
 }
 
 weft_status weft__cp_backward_block(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *block, void *dkv)

@@ -110,6 +110,7 @@ static json_t *object_of(const weft_record *r)
     put_real(o, nonfinite, "memory_bytes", r->memory_bytes);
     put_real(o, nonfinite, "resident_bytes", r->resident_bytes);
     put_real(o, nonfinite, "imbalance", r->imbalance);
+    put_real(o, nonfinite, "imbalance_time", r->imbalance_time);
     put_real(o, nonfinite, "eta_seconds", r->eta_seconds);
     json_object_set_new(o, "skipped", json_boolean(r->skipped));
     if (json_array_size(nonfinite) > 0) json_object_set(o, "nonfinite", nonfinite);

@@ -15,6 +15,7 @@ typedef struct weft_record {
     double memory_bytes;          /* held by Weft on this rank, peak */
     double resident_bytes;        /* of the process */
     double imbalance;             /* max / mean visible area over cp ranks */
+    double imbalance_time;        /* max / mean seconds in attention kernels over all ranks */
     double eta_seconds;
     bool skipped;
     int64_t ranks;                /* of the job, for the figure per rank; 0: left out */

@@ -55,8 +55,9 @@ static weft_cp_io cp_io(weft__pass *p, int layer, weft__acts *a)
     const weft_model_config *c = &m->config;
     int64_t Q = weft__qkv_width(c), k = (int64_t)c->H * c->D, v = k + (int64_t)c->Hkv * c->D;
     return (weft_cp_io){
-        .layer = layer, .q = a->qkv, .k = weft__at(a->qkv, k, m->cs), .v = weft__at(a->qkv, v, m->cs),
-        .q_ld = Q, .k_ld = Q, .v_ld = Q, .o = a->o, .o_ld = k, .m = a->m, .l = a->l, .kept = a->kept,
+        .layer = layer, .step = p->step, .no_dropout = !p->training, .q = a->qkv, .k = weft__at(a->qkv, k, m->cs),
+        .v = weft__at(a->qkv, v, m->cs), .q_ld = Q, .k_ld = Q, .v_ld = Q, .o = a->o, .o_ld = k, .m = a->m, .l = a->l,
+        .kept = a->kept,
     };
 }
 

@@ -94,7 +94,7 @@ static weft_status add_plan(weft_model *m, const weft_model_options *o, bool win
     weft_cp_problem problem = {
         .prec = m->prec, .B = o->B, .Tq = o->T, .T = o->T, .max_docs = o->max_docs, .H = c->H, .Hkv = c->Hkv,
         .D = c->D, .Dv = c->D, .scale = weft__scale(c), .mask = weft__mask(c, windowed), .layout = o->layout,
-        .need_backward = o->train, .slots = o->slots,
+        .dropout = o->train ? o->dropout : 0, .seed = o->seed, .need_backward = o->train, .slots = o->slots,
     };
     WEFT_TRY(weft_cp_plan_create(&m->plan[m->plans], m->arena, m->kern, m->cp, &problem, &o->cp));
     *index = m->plans++;

@@ -61,6 +61,8 @@ typedef struct weft_model_options {
     int64_t B, T, max_docs;  /* of one micro-batch, whole sequences */
     weft_layout layout;
     weft_cp_options cp;
+    double dropout;          /* of attention probabilities in training passes; 0: none */
+    uint64_t seed;           /* of dropout */
     bool train;              /* keeps activations and gradients */
     int slots;
 } weft_model_options;
@@ -86,6 +88,7 @@ typedef struct weft_micro {
     int slot;
     const weft_shard *shard;
     const int32_t *token, *target; /* target < 0: no label */
+    uint32_t step;                 /* optimizer step, for dropout's addresses */
 } weft_micro;
 
 /* Forward pass, head and loss. nll_sum: sum over this rank's valid tokens (double); token_nll[rows] (R) or NULL.

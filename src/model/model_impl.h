@@ -99,6 +99,8 @@ struct weft__pass { /* one walk through the layers over `rows` rows: a micro-bat
     weft_model *m;
     int64_t rows;
     int slot;
+    uint32_t step;           /* optimizer step, and whether dropout acts */
+    bool training;
     const int32_t *token;
     const int64_t *pos;      /* [S] in the document */
     const void *cos, *sin;   /* (R) [S, D/2] */

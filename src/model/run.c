@@ -33,18 +33,18 @@ static void rotation_tables(weft_model *m, int64_t rows)
     m->table_rows = rows;
 }
 
-static weft__pass pass_of(weft_model *m, const weft_micro *u)
+static weft__pass pass_of(weft_model *m, const weft_micro *u, bool training)
 {
     return (weft__pass){
-        .m = m, .rows = u->shard->rows[weft_comm_rank(m->cp)], .slot = u->slot, .token = u->token, .pos = m->pos,
+        .step = u->step, .training = training, .m = m, .rows = u->shard->rows[weft_comm_rank(m->cp)], .slot = u->slot, .token = u->token, .pos = m->pos,
         .cos = m->cos, .sin = m->sin, .scratch = &m->scratch, .attend = weft__attend_ranks,
     };
 }
 
-static weft_status prepare(weft_model *m, const weft_micro *u, weft__pass *p)
+static weft_status prepare(weft_model *m, const weft_micro *u, bool training, weft__pass *p)
 {
     int rank = weft_comm_rank(m->cp);
-    *p = pass_of(m, u);
+    *p = pass_of(m, u, training);
     WEFT_TRY(weft__positions_check(m, u->shard));
     WEFT_TRY(weft__tokens_check(m, u->token, p->rows));
     weft_shard_tokens(u->shard, rank, m->index, m->pos);
@@ -107,7 +107,7 @@ weft_status weft_model_forward(weft_model *m, const weft_micro *micro, bool for_
     weft__pass p;
     m->pending = false;
     WEFT_TRY(check_micro(m, micro, for_backward));
-    WEFT_TRY(prepare(m, micro, &p));
+    WEFT_TRY(prepare(m, micro, for_backward, &p));
     WEFT_TRY(forward(&p));
     double begin = weft_now(&m->ctx->clock);
     WEFT_TRY(weft__loss(&p, micro->target, for_backward, grad_scale, nll_sum));
@@ -119,7 +119,7 @@ weft_status weft_model_forward(weft_model *m, const weft_micro *micro, bool for_
 
 weft_status weft_model_backward(weft_model *m, const weft_micro *micro, weft_grad_ready ready, void *ready_ud)
 {
-    weft__pass p = pass_of(m, micro);
+    weft__pass p = pass_of(m, micro, true);
     ready_hook hook = {ready, ready_ud};
     if (!m->pending)
         return weft_fail(WEFT_ERR_REFUSED, "model: backward without its forward; run weft_model_forward with for_backward first");

@@ -23,6 +23,8 @@ static weft_status open_model(weft_engine *e, const weft_model_config *config, c
                              .max_docs = o->max_docs,
                              .layout = e->run->layout,
                              .cp = e->run->cp,
+                             .dropout = e->run->o->attention_dropout,
+                             .seed = (uint64_t)e->run->o->seed,
                              .train = o->train,
                              .slots = 1};
     e->config = *config;
@@ -100,7 +102,8 @@ static double area_imbalance(const weft_engine *e)
 
 static weft_micro micro_of(const weft_engine *e)
 {
-    return (weft_micro){.slot = 0, .shard = &e->shard, .token = e->token, .target = e->target};
+    return (weft_micro){.slot = 0, .shard = &e->shard, .token = e->token, .target = e->target,
+                        .step = (uint32_t)e->step};
 }
 
 weft_status weft_engine_forward(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,

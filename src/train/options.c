@@ -92,6 +92,8 @@ static const weft_opt table[] = {
      "sequences per forward pass B", T | E},
     {"train.global_batch_size", "global-batch-size", NULL, WEFT_OPT_INT, OFF(global_batch), "0", NULL, 0, 1 << 24,
      "sequences per step (0: micro-batch x dp)", T},
+    {"train.attention_dropout", "attention-dropout", NULL, WEFT_OPT_REAL, OFF(attention_dropout), "0", NULL, 0, 0.999999,
+     "dropout of attention probabilities in training, by address: the same on any number of ranks", T},
     {"train.compare_steps", "compare-one-rank", NULL, WEFT_OPT_INT, OFF(compare_steps), "0", NULL, 0, 1e12,
      "afterwards run this many first steps on one rank and compare the losses", T},
 

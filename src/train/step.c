@@ -53,6 +53,8 @@ static weft_status forward_micro(weft_trainer *t, int64_t a, int64_t valid, doub
     int64_t B = t->run->o->micro_batch, T = t->run->o->seq_length;
     weft_docs docs = {.B = B, .T = T, .cu = t->cu + a * B * (t->max_docs + 1), .first = t->first + a * (B + 1)};
     double sum = 0;
+    t->engine.step = t->step;
+    t->engine.sequence = (a * t->run->mesh.dp + t->engine.mesh.at.dp) * B;
     WEFT_TRY(weft_engine_forward(&t->engine, t->token + a * B * T, t->target + a * B * T, &docs, true,
                                  1.0 / (double)valid, &sum, NULL));
     *nll += sum;
@@ -100,9 +102,19 @@ static void fill_record(weft_trainer *t, weft_record *r, double begin, const wef
     r->eta_seconds = r->seconds * (double)(o->steps - t->step);
 }
 
+/* The largest over the mean of what the ranks spent in attention kernels. COLLECTIVE */
+static weft_status measure_imbalance(weft_trainer *t, double before, weft_record *r)
+{
+    double mine = t->ctx->attention_seconds - before, sum = mine, most = mine;
+    WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &sum, 1, WEFT_F64, WEFT_SUM));
+    WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &most, 1, WEFT_F64, WEFT_MAX));
+    r->imbalance_time = sum > 0 ? most * weft_comm_size(t->engine.mesh.dp_cp) / sum : 1;
+    return WEFT_OK;
+}
+
 weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
 {
-    double begin = weft_now(&t->ctx->clock), nll = 0;
+    double begin = weft_now(&t->ctx->clock), attention = t->ctx->attention_seconds, nll = 0;
     weft_counters before;
     weft_world_counters(t->world, &before);
     *r = (weft_record){0};
@@ -121,6 +133,7 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
                              (long long)t->step + 1);
         WEFT_TRY(update(t, r));
     }
+    WEFT_TRY(measure_imbalance(t, attention, r));
     t->step++;
     fill_record(t, r, begin, &before);
     return WEFT_OK;

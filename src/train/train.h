@@ -20,7 +20,7 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
 
     const char *model_dir, *model_config, *family;
     int64_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, sliding_window;
-    double rope_theta, norm_eps;
+    double rope_theta, norm_eps, attention_dropout;
     bool tied;
 
     const char *data_path, *separator;
@@ -89,6 +89,7 @@ typedef struct weft_engine { /* what every command that runs a model needs, open
     int64_t B, T, rows;    /* largest micro-batch; rows: of this rank, at most */
     int64_t *index, *pos;  /* [rows] token index in [0, B*T) of local rows */
     int32_t *token, *target; /* [rows] of this rank */
+    int64_t step, sequence;  /* address of the micro-batch: optimizer step, and its first sequence within the step */
     double imbalance;      /* of the bound micro-batch: max / mean visible area over cp ranks */
 } weft_engine;
 
