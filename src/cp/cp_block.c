@@ -88,8 +88,9 @@ static void begin_own(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_
 weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
                                  int step, weft__cp_message *message)
 {
+    int pairs_of = WEFT_PLANTED(kv_swapped) && plan->P > 2 && (step == 1 || step == 2) ? 3 - step : step;
     weft__cp_block b = {.op = op, .step = step, .rows = slot->kv_rows[weft__cp_owner(plan, step)], .pairs = slot->pairs,
-                        .first = slot->first + (int64_t)step * plan->waves, .message = message};
+                        .first = slot->first + (int64_t)pairs_of * plan->waves, .message = message};
     if (!message) b.at = weft__cp_own_rows(plan, io);
     return b;
 }
@@ -214,6 +215,16 @@ static void forward_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft
     record(plan, io, "cp.forward.block", begin, b->step);
 }
 
+/* The planted fault of partial outputs in 16 bits. */
+static void round_partials(weft_cp_plan *plan)
+{
+    int64_t n = plan->q_rows_max * plan->desc.H * plan->desc.Dv;
+    for (int64_t i = 0; i < n; i++) {
+        weft_bf16 narrow = weft_f32_to_bf16((float)weft_load(plan->rows, r_type(plan), i));
+        weft_store(plan->rows, r_type(plan), i, weft_bf16_to_f32(narrow));
+    }
+}
+
 weft_status weft__cp_forward_block(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *block)
 {
     portion p = {0};
@@ -221,6 +232,7 @@ weft_status weft__cp_forward_block(weft_cp_plan *plan, const weft_cp_io *io, con
         WEFT_TRY(next_portion(plan, io, block, &p));
         forward_portion(plan, io, block, &p);
     } while (p.end < block->rows);
+    if (WEFT_PLANTED(partials_to_bf16)) round_partials(plan);
     return WEFT_OK;
 }
 
@@ -228,6 +240,9 @@ void weft__cp_forward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const w
 {
     plan->ops->attn.finish(&plan->desc, io->o, io->o_ld, io->lse, plan->rows, io->m, io->l,
                            plan->problem.sinks ? io->sinks : NULL, slot->q_rows, plan->run.threads);
+    if (WEFT_PLANTED(log2_lse) && io->lse)
+        for (int64_t i = 0; i < slot->q_rows * plan->desc.H; i++)
+            weft_store(io->lse, r_type(plan), i, weft_load(io->lse, r_type(plan), i) / log(2));
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------- */
@@ -290,12 +305,14 @@ const void *weft__cp_grad_encode(const weft_cp_plan *plan, int64_t rows, const v
 void weft__cp_grad_store(const weft_cp_plan *plan, int64_t rows, void *sum, const void *came)
 {
     const weft_rows from = gradient(plan, plan->grad_type), to = gradient(plan, r_type(plan));
-    plan->ops->move.copy(sum, &to, came, &from, rows, to.ld, &plan->run);
+    if (WEFT_PLANTED(no_dkv_exchange)) plan->ops->move.zero(sum, (size_t)rows * plan->part_row_bytes, &plan->run);
+    else plan->ops->move.copy(sum, &to, came, &from, rows, to.ld, &plan->run);
 }
 
 void weft__cp_grad_add(const weft_cp_plan *plan, int64_t rows, void *sum, const void *came)
 {
     const weft_rows from = gradient(plan, plan->grad_type), to = gradient(plan, r_type(plan));
+    if (WEFT_PLANTED(no_dkv_exchange)) return;
     plan->ops->move.add(sum, &to, came, &from, rows, to.ld, &plan->run);
 }
 

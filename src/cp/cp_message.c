@@ -8,6 +8,8 @@
  * waiting for; each strategy says why it does not. */
 #include "cp/cp_impl.h"
 
+#include <string.h>
+
 static size_t piece_bytes(const weft_cp_plan *plan, size_t bytes)
 {
     size_t limit = plan->options.buffer_bytes;
@@ -43,8 +45,10 @@ static void reset(weft__cp_message *m, const void *buf, size_t bytes)
 static weft_status send_piece(weft_cp_plan *plan, weft__cp_message *m, const char *data, size_t at, int member, int tag)
 {
     size_t n = weft_min_size(piece_bytes(plan, m->bytes), m->bytes - at);
-    return weft_isend(plan->team.comm, data + at, n, peer_of(plan, member), tag, WEFT_MEM_HOST, plan->run.queue,
-                      &m->req[m->pieces++]);
+    WEFT_TRY(weft_isend(plan->team.comm, data + at, n, peer_of(plan, member), tag, WEFT_MEM_HOST, plan->run.queue,
+                        &m->req[m->pieces++]));
+    if (WEFT_PLANTED(buffer_reused)) memset((char *)(uintptr_t)(data + at), 0x7f, weft_min_size(n, 64));
+    return WEFT_OK;
 }
 
 weft_status weft__cp_send(weft_cp_plan *plan, weft__cp_message *m, const void *buf, size_t bytes, int member, int tag)

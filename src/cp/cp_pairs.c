@@ -44,6 +44,7 @@ static weft_status bind_wave(const weft_cp_plan *plan, weft__cp_slot *slot, cons
             int64_t k_row = j.k_row;
             for (int64_t y = j.k0; y < j.k1; k_row += j.k[y++].len) {
                 const weft_segment *sq = &j.q[x], *sk = &j.k[y];
+                if (WEFT_PLANTED(pair_dropped) && owner != plan->rank && x == 0 && y == 0) continue;
                 if (wave_of(&j, x, y) != wave || !visible(&plan->desc.mask, sq, sk)) continue;
                 if (*n == plan->pair_capacity)
                     return weft_fail(

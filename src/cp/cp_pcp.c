@@ -155,7 +155,8 @@ static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, 
                                 weft__cp_reader(plan, i), WEFT__CP_TAG_DKV + plan->rank));
     WEFT_TRY(weft__cp_backward_block(plan, io, &block, s->part[b]));
     weft__cp_release(&s->recv[i]);
-    const void *out = weft__cp_grad_encode(plan, block.rows, s->part[b], s->out[b]);
+    const void *part = s->part[WEFT_PLANTED(dkv_to_wrong_owner) && i > 1 ? 1 - b : b];
+    const void *out = weft__cp_grad_encode(plan, block.rows, part, s->out[b]);
     WEFT_TRY(weft__cp_send(plan, &s->out_msg[b], out, weft__cp_dkv_bytes(plan, slot, owner), owner, WEFT__CP_TAG_DKV + owner));
     if (!plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->in_msg[b], 1));
     return i > 1 ? take_part(plan, slot, io, op, i - 1) : WEFT_OK;
