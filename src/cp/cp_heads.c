@@ -72,6 +72,15 @@ static bool ulysses_fits(const weft__cp_ask *ask, weft_text *why)
     return true;
 }
 
+/* What the context strategy says to its part of the grid. */
+static bool context_fits(const weft__cp_ask *ask, const weft_cp_strategy *strategy, weft_text *why)
+{
+    weft__cp_ask inner = *ask;
+    inner.U = weft__heads_size(strategy, ask->options, ask->problem, ask->P);
+    inner.P = ask->P / inner.U;
+    return strategy->context->applicable(&inner, why);
+}
+
 /* ---- cost -------------------------------------------------------------------------------------------- */
 
 static weft__cp_cost cost_of(const weft__cp_ask *ask, const weft_cp_strategy *strategy)
@@ -204,6 +213,7 @@ static weft_status alloc_messages(weft_cp_plan *plan, weft_arena *arena, weft__h
         WEFT_TRY(weft__cp_message_alloc(plan, arena, from[j], &s->recv[j]));
     }
     WEFT_TRY(weft__cp_buffers(plan, arena, 1, s->out_bytes, "cp head messages", (void **)&s->out, NULL));
+    if (plan->in_place) return WEFT_OK; /* what comes is read where it was sent from */
     return weft__cp_buffers(plan, arena, 1, s->in_bytes, "cp head messages", (void **)&s->in, NULL);
 }
 
@@ -286,8 +296,12 @@ static void describe(const weft_cp_plan *plan, weft_text *out)
 /* ---- the strategies ---------------------------------------------------------------------------------- */
 
 #define GRID(id, name, desc, fits, context) \
+    static bool can_##id(const weft__cp_ask *ask, weft_text *why) \
+    { \
+        return fits(ask, why) && context_fits(ask, &weft__cp_##id, why); \
+    } \
     static weft__cp_cost cost_##id(const weft__cp_ask *ask) { return cost_of(ask, &weft__cp_##id); } \
-    const weft_cp_strategy weft__cp_##id = {name, desc, fits, cost_##id, plan_heads, bind, weft__heads_forward, \
+    const weft_cp_strategy weft__cp_##id = {name, desc, can_##id, cost_##id, plan_heads, bind, weft__heads_forward, \
                                             weft__heads_backward, describe, &weft__cp_##context};
 GRID(dcp, "dcp", "heads are traded for rows in head groups, then K,V gathered", grid_fits, pcp)
 GRID(ulysses, "ulysses", "heads are traded for all rows: one head group of all ranks", ulysses_fits, none)

@@ -196,11 +196,11 @@ static int member_rank(const weft_cp_plan *plan, int j)
 static weft_status post_receives(weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts)
 {
     weft__heads *s = plan->state;
-    char *at = s->in;
+    size_t at = 0;
     for (int j = 0; j < s->U; j++) {
         size_t bytes = weft__heads_bytes_from(plan, rows, parts, j);
         int tag = (parts->homeward ? WEFT__CP_TAG_HEADS_BACK : WEFT__CP_TAG_HEADS) + member_rank(plan, j);
-        if (bytes) WEFT_TRY(weft__cp_recv(plan, &s->recv[j], at, bytes, member_rank(plan, j), tag));
+        if (bytes) WEFT_TRY(weft__cp_recv_view(plan, &s->recv[j], weft__heads_at(s->in, at), bytes, member_rank(plan, j), tag));
         at += bytes;
     }
     return WEFT_OK;
@@ -222,20 +222,20 @@ static weft_status pack_and_send(weft_cp_plan *plan, const weft__heads_slot *row
     return WEFT_OK;
 }
 
+/* Each message is laid out by rows of the group straight from where it lies, here or at its sender, and released before
+ * this rank waits for its own sends: members cannot wait for each other. */
 weft_status weft__heads_exchange(weft_cp_plan *plan, const weft__heads_slot *rows, const weft_cp_io *io, const char *op,
                                  int step, const weft__heads_parts *parts)
 {
     weft__heads *s = plan->state;
-    const char *at = s->in;
     WEFT_TRY(post_receives(plan, rows, parts));
     WEFT_TRY(pack_and_send(plan, rows, parts));
     for (int j = 0; j < s->U; j++) {
-        size_t bytes = weft__heads_bytes_from(plan, rows, parts, j);
         if (j == s->u) copy_own(plan, rows, parts);
-        if (!bytes) continue;
+        if (!weft__heads_bytes_from(plan, rows, parts, j)) continue;
         WEFT_TRY(weft__cp_wait(plan, io, op, step, &s->recv[j], 1));
-        unpack(plan, rows, parts, j, at);
-        at += bytes;
+        unpack(plan, rows, parts, j, s->recv[j].data);
+        weft__cp_release(&s->recv[j]);
     }
     return weft__cp_wait(plan, io, op, step, s->send, s->U);
 }
