@@ -187,8 +187,7 @@ static weft_status check_shards(const weft_cp_plan *plan, const weft_shard *q, c
                          (long long)kv->B);
     /* Of all ranks, not of this one alone: a rank that refuses by itself would leave the others waiting. For the
      * same reason segments are counted here and not pairs later: what passes here fits (cp_pairs.c). */
-    int64_t most = weft_shard_capacity(plan->problem.layout, plan->problem.B, plan->problem.T, plan->problem.max_docs,
-                                       plan->P * plan->group);
+    int64_t most = weft__cp_segments(plan);
     if (q->first[plan->P] > most || kv->first[plan->P] > most)
         return weft_fail(
             WEFT_ERR_REFUSED,

@@ -240,9 +240,8 @@ static weft_status plan_heads(weft_cp_plan *plan, weft_arena *arena)
     s->keep = plan->options.keep_heads && p->need_backward && s->U > 1;
     WEFT_TRY(deal_heads(plan, arena, s));
     WEFT_TRY(build_inner(plan, arena, s));
-    int64_t capacity = weft_shard_capacity(p->layout, p->B, p->T, p->max_docs, plan->P);
-    WEFT_TRY(weft_shard_alloc(&s->q_groups, arena, plan->P / s->U, capacity));
-    WEFT_TRY(weft_shard_alloc(&s->kv_groups, arena, plan->P / s->U, capacity));
+    WEFT_TRY(weft_shard_alloc(&s->q_groups, arena, plan->P / s->U, weft__cp_segments(plan)));
+    WEFT_TRY(weft_shard_alloc(&s->kv_groups, arena, plan->P / s->U, weft__cp_segments(plan)));
     if (s->U == 1) return WEFT_OK; /* the caller's rows are the group's: nothing is exchanged here */
     WEFT_TRY(alloc_slots(plan, arena, s));
     WEFT_TRY(alloc_heads(plan, arena, s));

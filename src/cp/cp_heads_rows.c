@@ -9,7 +9,7 @@
 static int64_t most_ranges(const weft_cp_plan *plan, int64_t group_rows)
 {
     const weft_cp_problem *p = &plan->problem;
-    int64_t runs = weft_shard_capacity(p->layout, p->B, p->T, p->max_docs, plan->P);
+    int64_t runs = weft__cp_segments(plan);
     if (p->layout.kind == WEFT_LAYOUT_STRIPED) runs += group_rows / weft_max_i64(1, p->layout.block);
     return weft_min_i64(group_rows, runs);
 }

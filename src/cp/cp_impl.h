@@ -219,6 +219,13 @@ weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_
 typedef struct weft__cp_link { double latency, bytes_per_second; } weft__cp_link;
 weft__cp_link weft__cp_link_of(const weft_profile *profile, int ranks, bool at_once);
 
+/* Segments of all ranks, of queries or of keys, at most. */
+static inline int64_t weft__cp_segments(const weft_cp_plan *plan)
+{
+    const weft_cp_problem *p = &plan->problem;
+    return weft_shard_capacity(p->layout, p->B, weft_max_i64(p->T, p->Tq), p->max_docs, plan->P * plan->group);
+}
+
 /* cp_pairs.c */
 int64_t weft__cp_pair_capacity(const weft_cp_plan *plan);
 weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv);

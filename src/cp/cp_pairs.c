@@ -8,13 +8,12 @@
  *
  * How many pairs can there be? On this rank a document lies in at most a = weft_layout_pieces segments, and with c_d
  * segments of document d on all ranks together it makes at most a c_d pairs over all blocks. The sum of all c_d is the
- * number of key segments, at most weft_shard_capacity (which bind checks). */
+ * number of key segments, at most weft__cp_segments (which bind checks). */
 #include "cp/cp_impl.h"
 
 int64_t weft__cp_pair_capacity(const weft_cp_plan *plan)
 {
-    const weft_cp_problem *p = &plan->problem;
-    return weft_layout_pieces(p->layout) * weft_shard_capacity(p->layout, p->B, p->T, p->max_docs, plan->P * plan->group);
+    return weft_layout_pieces(plan->problem.layout) * weft__cp_segments(plan);
 }
 
 static bool visible(const weft_mask *mask, const weft_segment *q, const weft_segment *k)

@@ -19,16 +19,16 @@ static cp_case probe_case(int64_t Tq, int64_t T, weft_mask mask)
 
 static const weft_mask causal = {true, -1, -1, 0}, full = {false, -1, -1, 0};
 
-/* Runs both strategies on both layouts; `each` checks every result. */
+/* Runs all strategies on all layouts; `each` checks every result. */
 static void for_each_way(const cp_case *c, int P, void (*each)(const cp_case *, const cp_result *))
 {
-    static const char *const strategies[] = {"pcp", "ring"};
     cp_data data = cp_data_make(c);
-    for (int i = 0; i < 4; i++) {
-        cp_job job = {c, &data, strategies[i % 2], (weft_layout_kind)(i / 2), true, 1, NULL, cp_result_make(c, P), {0}};
-        assert_ok(cp_run(P, &job, 1));
-        each(c, job.out);
-        cp_result_free(job.out);
+    for (int l = 0; l < WEFT_LAYOUT_COUNT; l++) {
+        cp_job jobs[CP_WAYS];
+        int n = cp_jobs(c, &data, P, (weft_layout_kind)l, jobs);
+        assert_ok(cp_run(P, jobs, n));
+        for (int i = 0; i < n; i++) each(c, jobs[i].out);
+        for (int i = 0; i < n; i++) cp_result_free(jobs[i].out);
     }
     cp_data_free(&data);
 }
@@ -89,16 +89,16 @@ static void field_report_G06_length_7_on_2_ranks(void **state)
 
 static void compare_with_one_rank(const cp_case *c, int P, double limit)
 {
-    static const char *const strategies[] = {"pcp", "ring"};
     cp_data data = cp_data_make(c);
     cp_result *one = cp_result_make(c, 1);
     cp_job job = {c, &data, "none", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, one, {0}};
     assert_ok(cp_run(1, &job, 1));
-    for (int i = 0; i < 4; i++) {
-        job = (cp_job){c, &data, strategies[i % 2], (weft_layout_kind)(i / 2), true, 1, NULL, cp_result_make(c, P), {0}};
-        assert_ok(cp_run(P, &job, 1));
-        assert_at_most(cp_distance(c, &data, job.out, one, 1), limit);
-        cp_result_free(job.out);
+    for (int l = 0; l < WEFT_LAYOUT_COUNT; l++) {
+        cp_job jobs[CP_WAYS];
+        int n = cp_jobs(c, &data, P, (weft_layout_kind)l, jobs);
+        assert_ok(cp_run(P, jobs, n));
+        for (int i = 0; i < n; i++) assert_at_most(cp_distance(c, &data, jobs[i].out, one, 1), limit);
+        for (int i = 0; i < n; i++) cp_result_free(jobs[i].out);
     }
     cp_result_free(one);
     cp_data_free(&data);

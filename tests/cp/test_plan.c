@@ -246,16 +246,16 @@ static void faults_act_once_per_step(void **state)
     cp_case c = {.name = "fault", .prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .H = 2, .Hkv = 1, .D = 4, .Dv = 4,
                  .mask = {true, -1, -1, 0}, .seed = 1};
     cp_data data = cp_data_make(&c);
-    static const char *const strategies[] = {"pcp", "ring"};
-    for (int i = 0; i < 2; i++) {
+    static const struct { const char *strategy, *site; } ways[] = {{"pcp", "pcp"}, {"ring", "ring"}, {"ulysses", "heads"}};
+    for (int i = 0; i < 3; i++) {
         char spec[80];
-        fault_run f = {{&c, &data, strategies[i], WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(&c, 2), {0}}, spec};
+        fault_run f = {{&c, &data, ways[i].strategy, WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(&c, 2), {0}}, spec};
         /* two steps forward and two backward: the fourth pass exists, a fifth does not */
-        snprintf(spec, sizeof spec, "fail:rank=1:site=cp.%s:hit=5", strategies[i]);
+        snprintf(spec, sizeof spec, "fail:rank=1:site=cp.%s:hit=5", ways[i].site);
         assert_ok(weft_run_threads(2, run_with_fault, &f));
-        snprintf(spec, sizeof spec, "fail:rank=1:site=cp.%s:hit=4", strategies[i]);
+        snprintf(spec, sizeof spec, "fail:rank=1:site=cp.%s:hit=4", ways[i].site);
         assert_true(weft_run_threads(2, run_with_fault, &f) < 0);
-        snprintf(spec, sizeof spec, "nan:rank=0:site=cp.%s:hit=2", strategies[i]);
+        snprintf(spec, sizeof spec, "nan:rank=0:site=cp.%s:hit=2", ways[i].site);
         assert_ok(weft_run_threads(2, run_with_fault, &f));
         int64_t bad = 0;
         for (int64_t j = 0; j < 12 * 2 * 4; j++) bad += isnan(f.job.out->o[j]);

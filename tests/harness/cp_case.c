@@ -513,6 +513,7 @@ static const way ways[] = {
     {"dcp-pairwise", true, 1, BY_GRID, {0}},
 };
 enum { LAYOUTS = 2, WAYS = sizeof ways / sizeof *ways };
+_Static_assert((int)WAYS == (int)CP_WAYS, "what callers of cp_jobs have room for");
 
 /* Head ranks of the grid: as many as can be. */
 static int grid_heads(const cp_case *c, int P)
@@ -542,13 +543,10 @@ static void check_traffic(const cp_case *c, const cp_job *job, int P)
                      (long long)x->planned_forward_messages[r], (long long)x->planned_backward_messages[r]);
 }
 
-static void check_layout(const cp_case *c, const cp_data *data, const cp_result *one, int P, weft_layout_kind layout,
-                         double across, double lse_weight)
+/* Jobs of all ways that there are, and which way each is. */
+static int make_jobs(const cp_case *c, const cp_data *data, int P, weft_layout_kind layout, cp_job *jobs, const way **of)
 {
-    cp_job jobs[WAYS];
-    const cp_result *like[FAMILIES] = {NULL};
     int n = 0;
-    const way *of[WAYS];
     for (int i = 0; i < WAYS; i++) {
         if (!has_way(c, P, &ways[i])) continue;
         of[n] = &ways[i];
@@ -556,6 +554,22 @@ static void check_layout(const cp_case *c, const cp_data *data, const cp_result 
                              ways[i].more};
         if (ways[i].family == BY_GRID) jobs[n - 1].more.head_size = grid_heads(c, P);
     }
+    return n;
+}
+
+int cp_jobs(const cp_case *c, const cp_data *data, int P, weft_layout_kind layout, cp_job jobs[CP_WAYS])
+{
+    const way *of[WAYS];
+    return make_jobs(c, data, P, layout, jobs, of);
+}
+
+static void check_layout(const cp_case *c, const cp_data *data, const cp_result *one, int P, weft_layout_kind layout,
+                         double across, double lse_weight)
+{
+    cp_job jobs[WAYS];
+    const cp_result *like[FAMILIES] = {NULL};
+    const way *of[WAYS];
+    int n = make_jobs(c, data, P, layout, jobs, of);
     assert_ok(cp_run(P, jobs, n / 2)); /* reading in place where the transport can */
     assert_ok(cp_run_copies(P, jobs + n / 2, n - n / 2));
     for (int i = 0; i < n; i++) {

@@ -76,6 +76,11 @@ void cp_reference(const cp_case *c, const cp_data *data, cp_result *out);
 double cp_distance(const cp_case *c, const cp_data *data, const cp_result *x, const cp_result *ref, double lse_weight);
 bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b);
 
+/* A job for every way to run the case on P ranks that cp_check_all takes: each strategy, with overlap and without. Their
+ * results are the caller's to free. Returns how many. */
+enum { CP_WAYS = 10 };
+int cp_jobs(const cp_case *c, const cp_data *data, int P, weft_layout_kind layout, cp_job jobs[CP_WAYS]);
+
 /* The whole claim for one case: the P = 1 run is within `exact` of the specification; every strategy, contiguous
  * and zigzag, on each of the P in ranks[] is within `across` of P = 1; and for each layout the strategies of one family
  * (those that cut heads and rows alike), overlap on and off, in place and copied, and a second run give the same bits; bytes and messages are
