@@ -219,8 +219,8 @@ static weft_cp_problem problem_of(const cp_job *job, const void *alibi)
     return (weft_cp_problem){.prec = c->prec, .B = c->B, .Tq = c->Tq, .T = c->T,
                              .max_docs = c->cu ? c->first[c->B] - c->B : c->B, .H = c->H, .Hkv = c->Hkv, .D = c->D,
                              .Dv = c->Dv, .scale = c->scale != 0 ? c->scale : 1 / sqrt(c->D), .softcap = c->softcap,
-                             .mask = c->mask, .alibi = c->alibi ? alibi : NULL, .sinks = c->sinks,
-                             .layout = {job->layout, c->block}, .need_backward = true, .slots = 2};
+                             .mask = c->mask, .dropout = c->dropout, .seed = c->seed, .alibi = c->alibi ? alibi : NULL,
+                             .sinks = c->sinks, .layout = {job->layout, c->block}, .need_backward = true, .slots = 2};
 }
 
 static weft_counters counters(weft_comm *comm)

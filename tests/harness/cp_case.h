@@ -16,6 +16,7 @@ typedef struct cp_case {
     weft_mask mask;
     double scale;               /* 0: 1/sqrt(D) */
     double softcap;
+    double dropout;             /* the specification knows none: compare with one rank */
     bool sinks, alibi;
     const int64_t *cu, *first;  /* documents, or NULL: one per row */
     int64_t k_pos0;             /* position of the first key; queries end with the keys unless own_q_pos0 */
