@@ -278,12 +278,33 @@ static void extremes_survive(void **state)
     }
 }
 
+/* A rank without rows has no ranges either: none is looked at. */
+static void no_rows_need_no_ranges(void **state)
+{
+    (void)state;
+    const weft_range *nowhere = (const weft_range *)(uintptr_t)64;
+    const weft_attn_run run = with(1);
+    const weft_f8 f = {.type = WEFT_F8_E4M3, .heads = 2, .width = 3, .scale_bytes = 2, .row_bytes = 6};
+    for (int isa = WEFT_ISA_REF; isa <= (int)weft_isa_best(); isa++) {
+        if (!weft_isa_available((weft_isa)isa)) continue;
+        weft_move_ops ops = ops_of((weft_isa)isa);
+        for (int t = 0; t < TYPES; t++) {
+            const weft_rows rows = {.type = types[t], .ld = 6, .range = nowhere};
+            ops.copy(NULL, &rows, NULL, &rows, 0, 6, &run);
+            ops.f8_encode(NULL, &f, NULL, &rows, 0, &run);
+            ops.f8_decode(NULL, &rows, NULL, &f, 0, 0, &run);
+            if (types[t] == WEFT_F64 || types[t] == WEFT_F32) ops.add(NULL, &rows, NULL, &rows, 0, 6, &run);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_round_once_and_touch_nothing_else), cmocka_unit_test(large_copies),
         cmocka_unit_test(sums_add_in_the_wide_type), cmocka_unit_test(blocks_round_trip),
         cmocka_unit_test(blocks_have_one_form), cmocka_unit_test(extremes_survive),
+        cmocka_unit_test(no_rows_need_no_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

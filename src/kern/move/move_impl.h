@@ -29,12 +29,8 @@ typedef struct cursor { /* the selected rows from some row on, one after the oth
     const weft_range *range;
 } cursor;
 
-static inline cursor cursor_at(const weft_rows *r, int64_t i)
-{
-    cursor c = {r, weft_dtype_size(r->type), i, r->range};
-    for (; c.range && c.i >= c.range->len; c.range++) c.i -= c.range->len;
-    return c;
-}
+/* Looks at no range before a row is asked for: without rows there may be none. */
+static inline cursor cursor_at(const weft_rows *r, int64_t i) { return (cursor){r, weft_dtype_size(r->type), i, r->range}; }
 
 static inline int64_t cursor_row(cursor *c)
 {
@@ -42,10 +38,7 @@ static inline int64_t cursor_row(cursor *c)
         int64_t i = c->i++;
         return c->r->map ? c->r->map[i] : i;
     }
-    while (c->i >= c->range->len) {
-        c->i = 0;
-        c->range++;
-    }
+    for (; c->i >= c->range->len; c->range++) c->i -= c->range->len;
     return c->range->begin + c->i++;
 }
 
