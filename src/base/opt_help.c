@@ -66,26 +66,6 @@ static void doc_text(const weft_opt *row, weft_text *doc)
         weft_text_add(doc, " [%s]", row->def);
 }
 
-/* Words of `doc` from column `left` to WIDTH; the cursor stands at `column`. */
-static void add_wrapped(weft_text *out, const char *doc, int left, int column)
-{
-    bool fresh = true;
-    while (*doc) {
-        int n = (int)strcspn(doc, " ");
-        if (!fresh && column + 1 + n > WIDTH) {
-            weft_text_add(out, "\n%*s", left, "");
-            column = left;
-            fresh = true;
-        }
-        weft_text_add(out, "%s%.*s", fresh ? "" : " ", n, doc);
-        column += n + (fresh ? 0 : 1);
-        fresh = false;
-        doc += n;
-        doc += strspn(doc, " ");
-    }
-    weft_text_add(out, "\n");
-}
-
 static void add_row(weft_text *out, const char *names, const char *doc, int left)
 {
     int used = 2 + (int)strlen(names);
@@ -96,7 +76,7 @@ static void add_row(weft_text *out, const char *names, const char *doc, int left
     }
     if (used + 2 > left) weft_text_add(out, "\n%*s", left, "");
     else weft_text_add(out, "%*s", left - used, "");
-    add_wrapped(out, doc, left, left);
+    weft_text_wrap(out, doc, left, WIDTH, left);
 }
 
 static size_t group_length(const char *key) { return strchr(key, '.') ? strcspn(key, ".") : 0; }

@@ -37,6 +37,25 @@ void weft_text_free(weft_text *t)
     *t = (weft_text){0};
 }
 
+void weft_text_wrap(weft_text *t, const char *words, int left, int width, int column)
+{
+    bool fresh = true;
+    while (*words) {
+        int n = (int)strcspn(words, " ");
+        if (!fresh && column + 1 + n > width) {
+            weft_text_add(t, "\n%*s", left, "");
+            column = left;
+            fresh = true;
+        }
+        weft_text_add(t, "%s%.*s", fresh ? "" : " ", n, words);
+        column += n + (fresh ? 0 : 1);
+        fresh = false;
+        words += n;
+        words += strspn(words, " ");
+    }
+    weft_text_add(t, "\n");
+}
+
 /* Levenshtein distance; words are short. */
 static int distance(const char *a, const char *b)
 {

@@ -12,6 +12,8 @@ typedef struct weft_text { /* a growing string; {0} is empty; data is NUL-termin
 
 void weft_text_add(weft_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void weft_text_free(weft_text *t);
+/* Words from column `left` to `width`, and a newline; the cursor stands at `column`. A longer word sticks out. */
+void weft_text_wrap(weft_text *t, const char *words, int left, int width, int column);
 
 /* The name in names[0..n) nearest to `word` by edit distance, or NULL when none is near. */
 const char *weft_suggest(const char *word, const char *const *names, int n);

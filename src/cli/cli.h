@@ -28,7 +28,8 @@ typedef struct weft_command {
     weft_status (*body)(weft_cli *cli, weft_world *world);  /* on every rank; COLLECTIVE */
 } weft_command;
 
-extern const weft_command weft_cmd_train, weft_cmd_eval, weft_cmd_verify, weft_cmd_attention, weft_cmd_generate, weft_cmd_info, weft_cmd_sim;
+extern const weft_command weft_cmd_train, weft_cmd_eval, weft_cmd_verify, weft_cmd_attention, weft_cmd_generate, weft_cmd_info,
+    weft_cmd_sim, weft_cmd_bench;
 
 /* Runs cli->command->body on the ranks that the options ask for: in this process when it is one or was
  * started as one (by the supervisor or by an MPI launcher), else under the supervisor. `so_far`: of reading words and

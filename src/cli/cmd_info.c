@@ -1,4 +1,4 @@
-/* cmd_info.c — `weft info`: the machine, the kernels, and the resolved options. */
+/* cmd_info.c — `weft info`: the machine, the kernels, the resolved options; with --plan, how attention would run. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -36,21 +36,82 @@ static void print_kernels(void)
     }
 }
 
-static weft_status info_body(weft_cli *cli, weft_world *world)
+static void print_options(weft_cli *cli)
 {
-    (void)world;
     weft_text t = {0};
-    print_machine();
-    print_kernels();
     weft_opts_table(&cli->opts, &t);
     printf("\noptions (* given)\n%s", t.data ? t.data : "");
     weft_text_free(&t);
+}
+
+/* ---- --plan ------------------------------------------------------------------------------------------ */
+
+static void print_mask(const weft_mask *m)
+{
+    if (m->left >= 0) printf("causal, %lld keys before each query", (long long)m->left);
+    else printf("causal");
+}
+
+static weft_status print_kind(const weft_cli *cli, const weft_kern *kern, weft_comm *comm, const weft_layer_attention *x)
+{
+    const weft_cp_problem *p = &x->problem;
+    weft_text plan = {0}, table = {0};
+    weft_cp_sizes sizes;
+    char pool[32], kept[32];
+    int P = cli->run.mesh.cp;
+    printf("\nlayers %lld-%lld: ", (long long)x->first_layer, (long long)x->last_layer);
+    print_mask(&p->mask);
+    printf("; B %lld, T %lld, H %d/%d, D %d, %s, P %d\n", (long long)p->B, (long long)p->T, p->H, p->Hkv, p->D,
+           weft_prec_name(p->prec), P);
+    weft_status st = weft_cp_preview(kern, comm, p, &cli->run.cp, P, &plan, &sizes);
+    if (st == WEFT_OK) st = weft_cp_explain(p, &cli->run.cp, P, &table);
+    if (st == WEFT_OK)
+        printf("plan    %s\nbuffers %s per rank, where blocks are copied; kept per layer %s\n\n%s",
+               plan.data ? plan.data : "", weft_format_bytes((double)sizes.pool, pool, sizeof pool),
+               weft_format_bytes((double)sizes.kept, kept, sizeof kept), table.data ? table.data : "");
+    weft_text_free(&plan);
+    weft_text_free(&table);
+    return st;
+}
+
+/* The shape that training with these options would have. Documents are not known before the data is. */
+static weft_status print_plan(const weft_cli *cli, weft_world *world)
+{
+    const weft_run_options *o = &cli->options;
+    weft_model_config config;
+    weft_kern kern;
+    weft_comm *comm;
+    weft_layer_attention kind[2];
+    WEFT_TRY(weft_run_model_config(&cli->run, &config));
+    WEFT_TRY(weft_kern_init(&kern, cli->run.isa));
+    WEFT_TRY(weft_comm_create(&comm, world, (int[]){0}, 1, "plan"));
+    weft_model_options mo = {.prec = cli->run.prec, .B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch,
+                             .layout = cli->run.layout, .cp = cli->run.cp, .train = true, .slots = 1};
+    printf("rates   %s%s\n", o->profile ? "of " : "of a plain machine (weft bench profile measures this one)",
+           o->profile ? o->profile : "");
+    weft_status st = WEFT_OK;
+    int n = weft_model_attention(&config, &mo, kind);
+    for (int i = 0; i < n && st == WEFT_OK; i++) st = print_kind(cli, &kern, comm, &kind[i]);
+    weft_comm_destroy(comm);
+    if (st == WEFT_OK)
+        printf("\nexposed: how long a rank stands still per layer, forward and backward, and what\n"
+               "uneven shares add to its computing (docs/maths/cost.md); sent: by a rank in a\n"
+               "layer, on average; * runs\n");
+    return st;
+}
+
+static weft_status info_body(weft_cli *cli, weft_world *world)
+{
+    if (cli->options.plan) return print_plan(cli, world);
+    print_machine();
+    print_kernels();
+    print_options(cli);
     return WEFT_OK;
 }
 
 const weft_command weft_cmd_info = {"info",
                                     "info [CONFIG.yaml] [options]",
-                                    "the machine, the kernels, the resolved options",
+                                    "the machine, the kernels, the resolved options; --plan: how attention would run",
                                     WEFT_CMD_INFO,
                                     0,
                                     1,

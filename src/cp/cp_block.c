@@ -53,11 +53,11 @@ static void encode_own(const weft_cp_plan *plan, const weft_cp_io *io, int64_t r
     weft__cp_encode(plan, &plan->wire, 1, wire, io->v, &v, rows);
 }
 
-/* Rows [row0, row0 + rows) of a message to the same rows of a buffer of rows [K | V] in C. */
-static void decode_rows(const weft_cp_plan *plan, const void *wire, int64_t row0, int64_t rows, void *buffer)
+/* Rows [row0, row0 + rows) of a message to a buffer of rows [K | V] in C, where they lie `ahead` rows further on. */
+static void decode_rows(const weft_cp_plan *plan, const void *wire, int64_t row0, int64_t rows, int64_t ahead, void *buffer)
 {
     const weft_rows to = {.type = c_type(plan), .ld = k_width(plan) + v_width(plan)};
-    char *k = (char *)buffer + (size_t)(row0 * to.ld) * c_size(plan);
+    char *k = (char *)buffer + (size_t)((row0 + ahead) * to.ld) * c_size(plan);
     weft__cp_decode(plan, &plan->wire, 0, wire, row0, k, &to, rows);
     weft__cp_decode(plan, &plan->wire, 1, wire, row0, k + (size_t)k_width(plan) * c_size(plan), &to, rows);
 }
@@ -79,7 +79,7 @@ static void begin_own(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_
     }
     void *wire = plan->problem.need_backward ? io->kept : plan->own_wire;
     if (!backward) encode_own(plan, io, rows, wire);
-    decode_rows(plan, wire, 0, rows, plan->own_kv);
+    decode_rows(plan, wire, 0, rows, 0, plan->own_kv);
     copy_bytes(plan, packed, wire, weft__cp_wire_bytes(&plan->wire, rows));
 }
 
@@ -91,7 +91,9 @@ weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *
     int pairs_of = WEFT_PLANTED(kv_swapped) && plan->P > 2 && (step == 1 || step == 2) ? 3 - step : step;
     weft__cp_block b = {.op = op, .step = step, .rows = slot->kv_rows[weft__cp_owner(plan, step)], .pairs = slot->pairs,
                         .first = slot->first + (int64_t)pairs_of * plan->waves, .message = message};
-    if (!message) b.at = weft__cp_own_rows(plan, io);
+    b.count = b.rows;
+    if (message) b.bytes = weft__cp_wire_bytes(&plan->wire, b.rows);
+    else b.at = weft__cp_own_rows(plan, io);
     return b;
 }
 
@@ -112,15 +114,15 @@ static int64_t between_runs(const weft_cp_plan *plan, const weft__cp_block *b, i
     return end;
 }
 
-/* Where the portion that starts at row `begin` ends, and how many bytes of the message it needs. */
-static int64_t portion_end(const weft_cp_plan *plan, const weft__cp_block *b, int64_t begin, size_t *bytes)
+/* Where the portion that starts at row `begin` ends. Counted in rows and bytes of the whole block, so that strategies which
+ * send parts of it compute in the same portions. */
+static int64_t portion_end(const weft_cp_plan *plan, const weft__cp_block *b, int64_t begin)
 {
-    size_t all = b->message->bytes, piece = plan->options.buffer_bytes;
+    size_t all = b->bytes, piece = plan->options.buffer_bytes;
     if (piece == 0 || piece > all) piece = all;
     size_t least = weft__cp_wire_bytes(&plan->wire, weft_min_i64(b->rows, begin + PORTION_ROWS));
-    for (*bytes = piece ? weft_min_size(all, (least + piece - 1) / piece * piece) : 0; *bytes < all;
-         *bytes = weft_min_size(all, *bytes + piece)) {
-        int64_t end = between_runs(plan, b, weft__cp_wire_rows(&plan->wire, *bytes));
+    for (size_t bytes = piece ? (least + piece - 1) / piece * piece : 0; bytes < all; bytes += piece) {
+        int64_t end = between_runs(plan, b, weft__cp_wire_rows(&plan->wire, bytes));
         if (end - begin >= PORTION_ROWS) return end;
     }
     return b->rows;
@@ -128,27 +130,37 @@ static int64_t portion_end(const weft_cp_plan *plan, const weft__cp_block *b, in
 
 typedef struct portion { /* rows [begin, end) of a block, and where the block's rows lie (C) */
     int64_t begin, end;
+    bool seen;           /* false: no query sees any of them */
     weft__cp_rows at;
 } portion;
+
+/* Rows [begin, end) of the message, waited for and decoded to their places in the block. */
+static weft_status bring(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *b, int64_t begin, int64_t end,
+                         weft__cp_rows *at)
+{
+    weft__cp_message *m = b->message;
+    WEFT_TRY(weft__cp_arrive(plan, io, b->op, b->step, m,
+                             plan->options.overlap ? weft__cp_wire_bytes(&plan->wire, end) : m->bytes));
+    if (plan->wire.type == c_type(plan)) {
+        *at = weft__cp_rows_in(plan, m->data - b->row0 * plan->wire.row_bytes);
+        return WEFT_OK;
+    }
+    if (b->first[plan->waves] > b->first[0]) decode_rows(plan, m->data, begin, end - begin, b->row0, plan->decoded);
+    *at = weft__cp_rows_in(plan, plan->decoded);
+    return WEFT_OK;
+}
 
 /* The portion after p->end, here and in C. */
 static weft_status next_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *b, portion *p)
 {
-    size_t bytes;
     p->begin = p->end;
-    p->end = b->rows;
+    p->end = b->bytes ? portion_end(plan, b, p->begin) : b->rows;
     p->at = b->at;
+    p->seen = true;
     if (!b->message) return WEFT_OK;
-    p->end = portion_end(plan, b, p->begin, &bytes);
-    WEFT_TRY(weft__cp_arrive(plan, io, b->op, b->step, b->message, plan->options.overlap ? bytes : b->message->bytes));
-    if (plan->wire.type == c_type(plan)) {
-        p->at = weft__cp_rows_in(plan, b->message->data);
-        return WEFT_OK;
-    }
-    if (b->first[plan->waves] > b->first[0])
-        decode_rows(plan, b->message->data, p->begin, p->end - p->begin, plan->decoded);
-    p->at = weft__cp_rows_in(plan, plan->decoded);
-    return WEFT_OK;
+    int64_t begin = weft_max_i64(0, p->begin - b->row0), end = weft_min_i64(b->count, p->end - b->row0);
+    p->seen = begin < end;
+    return p->seen ? bring(plan, io, b, begin, end, &p->at) : WEFT_OK;
 }
 
 /* The pairs of wave w with their keys inside the portion. */
@@ -230,7 +242,7 @@ weft_status weft__cp_forward_block(weft_cp_plan *plan, const weft_cp_io *io, con
     portion p = {0};
     do {
         WEFT_TRY(next_portion(plan, io, block, &p));
-        forward_portion(plan, io, block, &p);
+        if (p.seen) forward_portion(plan, io, block, &p);
     } while (p.end < block->rows);
     if (WEFT_PLANTED(partials_to_bf16)) round_partials(plan);
     return WEFT_OK;
@@ -281,7 +293,7 @@ weft_status weft__cp_backward_block(weft_cp_plan *plan, const weft_cp_io *io, co
     plan->ops->move.zero(dkv, (size_t)block->rows * plan->part_row_bytes, &plan->run);
     do {
         WEFT_TRY(next_portion(plan, io, block, &p));
-        backward_portion(plan, io, block, &p, dkv);
+        if (p.seen) backward_portion(plan, io, block, &p, dkv);
     } while (p.end < block->rows);
     return WEFT_OK;
 }

@@ -71,26 +71,6 @@ weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **ou
 
 enum { INDENT = 16, COLUMNS = 80 };
 
-/* Words of `text` from column INDENT on, broken before column COLUMNS. */
-static void add_wrapped(weft_text *out, const char *text)
-{
-    size_t column = INDENT;
-    for (const char *word = text + strspn(text, " "); *word; word += strspn(word, " ")) {
-        size_t n = strcspn(word, " ");
-        if (column > INDENT && column + 1 + n > COLUMNS) {
-            weft_text_add(out, "\n%*s", INDENT, "");
-            column = INDENT;
-        } else if (column > INDENT) {
-            weft_text_add(out, " ");
-            column++;
-        }
-        weft_text_add(out, "%.*s", (int)n, word);
-        column += n;
-        word += n;
-    }
-    weft_text_add(out, "\n");
-}
-
 static void add_seconds(weft_text *out, double seconds)
 {
     if (seconds < 1e-3) weft_text_add(out, "%9.1f us", seconds * 1e6);
@@ -113,7 +93,7 @@ static void add_reason(weft_text *out, const weft_cp_strategy *s, const weft__cp
     weft_text why = {0};
     if (weft__cp_can(s, ask, &why)) return;
     weft_text_add(out, "  %-13s ", s->name);
-    add_wrapped(out, why.data ? why.data : "not applicable");
+    weft_text_wrap(out, why.data ? why.data : "not applicable", INDENT, COLUMNS, INDENT);
     weft_text_free(&why);
 }
 

@@ -174,7 +174,8 @@ static grid grid_of(const weft__cp_ask *ask)
     double width = (double)g.kv_heads * (p->D + p->Dv);
     g.kv_row = width * g.wire;
     g.dkv_row = width * wire_size(o->grad_dtype, r);
-    g.seq = p->layout.block > 0 ? picture_of_stripes(p, g.R, (double)p->layout.block * U) : picture_of_chunks(p, g.R);
+    double stripe = (double)weft_max_i64(p->layout.block, 1) * U;
+    g.seq = p->layout.kind == WEFT_LAYOUT_STRIPED ? picture_of_stripes(p, g.R, stripe) : picture_of_chunks(p, g.R);
     g.forward = g.seq.area * (double)p->B * p->H * 2 * (p->D + p->Dv) / ask->P / ask->profile->flops_per_second[p->prec];
     g.backward = p->need_backward ? g.forward * ask->profile->backward_factor : 0;
     g.one = weft__cp_link_of(ask->profile, ask->P, false);
@@ -211,7 +212,10 @@ static double exposed_gather(const grid *g, double blocks, double bytes, double 
     return most;
 }
 
-/* The last part of dK,dV travels when everything is computed. */
+/* Bytes of one of n messages of backward: n - 1 of the n parts of dK,dV travel under a computation ... */
+static double both(double n, double kv, double dkv) { return n > 0 ? kv + dkv * (n - 1) / n : 0; }
+
+/* ... and the last one when everything is computed. */
 static double exposed_last(const grid *g, double bytes)
 {
     return g->R > 1 && g->backward > 0 ? g->one.latency + bytes / g->one.bytes_per_second : 0;
@@ -232,7 +236,7 @@ weft__cp_cost weft__cp_cost_gather(const weft__cp_ask *ask)
     /* blocks that wait in memory for their turn are written and read once more */
     double held = (1 + with) * fmax(0, n - 1) * kv / ask->profile->memory_bytes_per_second;
     return (weft__cp_cost){
-        .seconds = exposed_gather(&g, n, kv, g.seq.owners, g.forward) + with * exposed_gather(&g, n, kv + dkv, g.seq.owners, g.backward) +
+        .seconds = exposed_gather(&g, n, kv, g.seq.owners, g.forward) + with * exposed_gather(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) +
                    exposed_last(&g, dkv) + held + imbalance(&g),
         .forward_bytes = n * kv, .backward_bytes = with * n * (kv + dkv), .memory_bytes = buffers(&g, g.R, 5)};
 }
@@ -242,7 +246,7 @@ weft__cp_cost weft__cp_cost_ring(const weft__cp_ask *ask)
     grid g = grid_of(ask);
     double n = g.R - 1, kv = g.rows * g.U * g.kv_row, dkv = g.rows * g.U * g.dkv_row, with = g.backward > 0;
     return (weft__cp_cost){
-        .seconds = exposed_steps(&g, n, kv, g.seq.owners, g.forward) + with * exposed_steps(&g, n, kv + dkv, g.seq.owners, g.backward) +
+        .seconds = exposed_steps(&g, n, kv, g.seq.owners, g.forward) + with * exposed_steps(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) +
                    exposed_last(&g, dkv) + imbalance(&g),
         .forward_bytes = n * kv, .backward_bytes = with * n * (kv + dkv), .memory_bytes = buffers(&g, 2, 3)};
 }
@@ -253,7 +257,7 @@ weft__cp_cost weft__cp_cost_pairwise(const weft__cp_ask *ask)
     double n = g.seq.owners, with = g.backward > 0, rows = (double)ask->problem->B * g.seq.need;
     double kv = n > 0 ? rows * g.kv_row / n : 0, dkv = n > 0 ? rows * g.dkv_row / n : 0;
     return (weft__cp_cost){
-        .seconds = exposed_steps(&g, n, kv, n, g.forward) + with * exposed_steps(&g, n, kv + dkv, n, g.backward) +
+        .seconds = exposed_steps(&g, n, kv, n, g.forward) + with * exposed_steps(&g, n, both(n, kv, dkv), n, g.backward) +
                    (n > 0 ? exposed_last(&g, dkv) : 0) + imbalance(&g),
         .forward_bytes = n * kv, .backward_bytes = with * n * (kv + dkv), .memory_bytes = buffers(&g, 5, 6)};
 }

@@ -267,8 +267,10 @@ typedef struct weft__cp_block { /* keys and values to compute with */
     int64_t rows;
     const weft_attn_pair *pairs;
     const int64_t *first;      /* [waves + 1] pairs of wave w: pairs[first[w]] .. pairs[first[w + 1] - 1] */
+    size_t bytes;              /* of the whole block on the wire, by which it is computed in portions; 0: at once */
     weft__cp_rows at;          /* where they lie, when there is no message */
     weft__cp_message *message; /* what brings them, in plan->wire form, or NULL */
+    int64_t row0, count;       /* rows [row0, row0 + count) are what the message brings; no query sees any other */
 } weft__cp_block;
 /* The block of step i, as `message` brings it; NULL: the own rows. */
 weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,

@@ -2,51 +2,68 @@
  *
  * At step i rank r computes the block of owner r - i and the message of step i + 1 travels: it comes from r - i - 1, and
  * another goes to r + i + 1. Both ends work out the same rows (weft_shard_need), so nothing is asked for; ranks that
- * share nothing exchange nothing. A message holds the needed rows in ascending order. They are put at the places that
- * they have in the owner's block, so that the pairs of the kernel, its tiles, and therefore all bits of the results are
- * those of pcp and ring. (Kernels on packed rows would cut their tiles elsewhere and round differently.)
+ * share nothing exchange nothing. A message holds the needed rows in ascending order. They are computed at the places
+ * that they have in the owner's block, so that the pairs of the kernel, its tiles and portions, and therefore all bits
+ * of the results are those of pcp. (Kernels on packed rows would cut their tiles elsewhere and round differently.) One
+ * range of rows is sent from the packed block as it lies and read where it arrives, or in the owner's memory; several are
+ * packed, and moved to their places.
  *
- * Backward: K,V rows travel again; the part of step i, for those rows only, goes back to its owner, who adds
+ * Backward: K,V rows travel again; the part of step i, for the needed rows only, goes back to its owner, who adds
  *   dKV_j = ((part_{j+1} + part_{j+2}) + ... + part_{j+P-1}) + part_j
  * row by row with the parts that there are: a part that is not sent would have been 0. (Only the sign of a zero can
- * differ from the ring's, where tiny sums were flushed to -0.)
+ * differ from pcp's, where tiny sums were flushed to -0.)
  *
- * No dead-lock: what a rank waits for in step i was posted by its peer in an earlier step or, before any wait, in
- * step i. A rank in the lowest step of all is therefore never held up for good.
+ * No dead-lock: what a rank waits for in step i was posted, or with reading in place released, by its peer in an earlier
+ * step, or was posted in step i before any wait. So a rank in the lowest step of all is never held up for good.
+ *
+ * K,V as fp8 travel in groups of rows with a scale: ranges are then rounded out to whole groups of the owner's block, and
+ * every rank computes with the same numbers whatever it needs of them. Their gradients travel by the row.
  *
  * Rows that nobody sees are not there. A kernel may still touch them, hidden by the mask, where queries and keys lie in
  * stripes and a window is narrower than the gaps: then they are made 0, for a stale NaN times 0 would be NaN. */
 #include "cp/cp_impl.h"
 
-#include <string.h>
+typedef struct rows { /* some rows of a block: `n` ranges with `count` rows in all */
+    weft_range *range;
+    int64_t n, count;
+} rows;
 
 typedef struct needs { /* of one slot: entry i of take concerns owner(i), of give reader(i); entry 0 is empty */
-    weft_range *range;
-    int64_t *take, *give;           /* [P + 1] first ranges */
-    int64_t *take_rows, *give_rows; /* [P] */
+    weft_range *range, *wide;     /* of all entries; rounded out to groups, where they travel in groups */
+    rows *take, *give;            /* [P] rows whose gradients travel, the exact ones */
+    rows *take_kv, *give_kv;      /* [P] rows whose K,V travel: the same ones, or rounded out */
 } needs;
 
 typedef struct pairwise {
-    void *own;               /* this rank's block, packed: messages of one range are sent from it as they lie */
-    void *block[2];          /* blocks of other owners, step i in block[i % 2] */
+    void *own;               /* this rank's block, in wire form */
+    void *block[2];          /* messages from other owners, step i in block[i % 2]; NULL where they are read in place */
     void *pack[2];           /* messages of several ranges */
-    void *part, *out[2], *in[2], *total; /* gradients: a whole block; messages; the sum of the parts from others */
+    void *placed;            /* (C) a block whose rows came in several ranges */
+    void *part, *total;      /* (R) gradient of a block; sum of the parts from others */
+    void *out[2], *in[2];    /* parts as they travel; in: NULL where they are read in place */
     weft__cp_message kv_in[2], kv_out[2], part_in[2], part_out[2];
     bool sparse;             /* rows between needed ones may be touched by kernels */
+    bool groups;             /* K,V travel in groups of rows */
     needs *need;             /* [slots] */
     int64_t range_capacity;  /* of a slot */
 } pairwise;
 
 /* ---- plan ---------------------------------------------------------------------------------------------------- */
 
+/* Tokens of a stripe of one rank of the team; 0 without stripes. */
+static int64_t stripe(const weft_cp_plan *plan)
+{
+    weft_layout l = plan->problem.layout;
+    return l.kind == WEFT_LAYOUT_STRIPED ? weft_max_i64(l.block, 1) * plan->group : 0;
+}
+
 /* Stripes with a window on both sides, narrower than what lies between two stripes of a rank. */
 static bool has_holes(const weft_cp_plan *plan)
 {
-    const weft_cp_problem *p = &plan->problem;
-    const weft_mask *m = &p->mask;
-    if (p->layout.block == 0 || m->left < 0 || !(m->causal || m->right >= 0)) return false;
+    const weft_mask *m = &plan->problem.mask;
+    if (stripe(plan) == 0 || m->left < 0 || !(m->causal || m->right >= 0)) return false;
     int64_t reach = m->left + (m->right < 0 ? 0 : m->right);
-    return reach < (int64_t)(plan->P - 1) * p->layout.block * plan->group;
+    return reach < (int64_t)(plan->P - 1) * stripe(plan);
 }
 
 /* A pair of segments gives one range: what a run of queries sees is an interval, and intervals of neighbouring queries
@@ -55,8 +72,21 @@ static int64_t range_capacity(const weft_cp_plan *plan)
 {
     const weft_cp_problem *p = &plan->problem;
     int64_t n = 2 * weft__cp_pair_capacity(plan);
-    if (has_holes(plan)) n += 4 * (weft_ceil_div(p->B * p->T, p->layout.block * plan->group) + weft__cp_pair_capacity(plan));
+    if (has_holes(plan)) n += 4 * (weft_ceil_div(p->B * p->T, stripe(plan)) + weft__cp_pair_capacity(plan));
     return n;
+}
+
+static weft_status alloc_need(const weft_cp_plan *plan, weft_arena *arena, const pairwise *s, needs *x)
+{
+    WEFT_TRY(WEFT_NEW0(arena, s->range_capacity, "cp needs", &x->range));
+    WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp needs", &x->take));
+    WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp needs", &x->give));
+    x->take_kv = x->take;
+    x->give_kv = x->give;
+    if (!s->groups) return WEFT_OK;
+    WEFT_TRY(WEFT_NEW0(arena, s->range_capacity, "cp needs", &x->wide));
+    WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp needs", &x->take_kv));
+    return WEFT_NEW0(arena, plan->P, "cp needs", &x->give_kv);
 }
 
 static weft_status alloc_needs(const weft_cp_plan *plan, weft_arena *arena, pairwise *s)
@@ -64,13 +94,8 @@ static weft_status alloc_needs(const weft_cp_plan *plan, weft_arena *arena, pair
     s->range_capacity = range_capacity(plan);
     WEFT_TRY(WEFT_NEW0(arena, plan->problem.slots, "cp needs", &s->need));
     for (int i = 0; i < plan->problem.slots; i++) {
-        needs *n = &s->need[i];
-        WEFT_TRY(WEFT_NEW0(arena, s->range_capacity, "cp needs", &n->range));
-        WEFT_TRY(WEFT_NEW0(arena, plan->P + 1, "cp needs", &n->take));
-        WEFT_TRY(WEFT_NEW0(arena, plan->P + 1, "cp needs", &n->give));
-        WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp needs", &n->take_rows));
-        WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp needs", &n->give_rows));
-        plan->slots[i].state = n;
+        WEFT_TRY(alloc_need(plan, arena, s, &s->need[i]));
+        plan->slots[i].state = &s->need[i];
     }
     return WEFT_OK;
 }
@@ -85,41 +110,75 @@ static weft_status alloc_messages(const weft_cp_plan *plan, weft_arena *arena, s
     return WEFT_OK;
 }
 
+static weft_status plan_blocks(weft_cp_plan *plan, weft_arena *arena, pairwise *s)
+{
+    static const char label[] = "cp K,V blocks";
+    size_t kv = weft__cp_wire_bytes(&plan->wire, plan->kv_rows_max), *all = &plan->kv_buffer_bytes;
+    size_t row = (size_t)plan->wire.row_bytes / weft_dtype_size(plan->wire.type);
+    WEFT_TRY(weft__cp_buffers(plan, arena, 1, kv, label, &s->own, all));
+    WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, label, s->pack, all));
+    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, label, s->block, all));
+    WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max, row * weft_dtype_size(weft_prec_compute(plan->problem.prec)),
+                              "cp K,V placed", &s->placed));
+    return alloc_messages(plan, arena, kv, s->kv_in, s->kv_out);
+}
+
+static weft_status plan_parts(weft_cp_plan *plan, weft_arena *arena, pairwise *s)
+{
+    static const char label[] = "cp dK,dV blocks";
+    size_t wire = (size_t)plan->kv_rows_max * plan->grad_row_bytes, part = (size_t)plan->kv_rows_max * plan->part_row_bytes;
+    WEFT_TRY(weft__cp_buffers(plan, arena, 1, part, label, &s->part, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, arena, 1, part, label, &s->total, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, arena, 2, wire, label, s->out, NULL));
+    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, arena, 2, wire, label, s->in, NULL));
+    return alloc_messages(plan, arena, wire, s->part_in, s->part_out);
+}
+
 static weft_status plan_pairwise(weft_cp_plan *plan, weft_arena *arena)
 {
     pairwise *s;
     WEFT_TRY(WEFT_NEW0(arena, 1, "cp pairwise", &s));
     plan->state = s;
     s->sparse = has_holes(plan);
+    s->groups = plan->wire.scale_bytes > 0;
     WEFT_TRY(alloc_needs(plan, arena, s));
     if (plan->P == 1) return WEFT_OK;
-    size_t kv = (size_t)plan->kv_rows_max * (size_t)plan->wire.row_bytes, dkv = (size_t)plan->kv_rows_max * plan->part_row_bytes;
-    WEFT_TRY(weft__cp_buffers(plan, arena, 1, kv, "cp K,V blocks", &s->own, &plan->kv_buffer_bytes));
-    WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, "cp K,V blocks", s->block, &plan->kv_buffer_bytes));
-    WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, "cp K,V blocks", s->pack, &plan->kv_buffer_bytes));
-    WEFT_TRY(alloc_messages(plan, arena, kv, s->kv_in, s->kv_out));
-    if (!plan->problem.need_backward) return WEFT_OK;
-    WEFT_TRY(weft__cp_buffers(plan, arena, 1, dkv, "cp dK,dV blocks", &s->part, NULL));
-    WEFT_TRY(weft__cp_buffers(plan, arena, 1, dkv, "cp dK,dV blocks", &s->total, NULL));
-    WEFT_TRY(weft__cp_buffers(plan, arena, 2, dkv, "cp dK,dV blocks", s->out, NULL));
-    WEFT_TRY(weft__cp_buffers(plan, arena, 2, dkv, "cp dK,dV blocks", s->in, NULL));
-    return alloc_messages(plan, arena, dkv, s->part_in, s->part_out);
+    WEFT_TRY(plan_blocks(plan, arena, s));
+    return plan->problem.need_backward ? plan_parts(plan, arena, s) : WEFT_OK;
 }
 
 /* ---- bind ---------------------------------------------------------------------------------------------------- */
 
-/* Ranges from range[*n] on: rows of `owner` that the queries of `rank` see. */
-static weft_status find_need(const weft_cp_plan *plan, needs *x, int64_t *n, int64_t *rows, const weft_shard *q, int rank,
-                             const weft_shard *kv, int owner)
+/* The ranges of x, rounded out to whole groups of a block of so many rows; neighbours that meet become one. */
+static rows round_out(rows x, int64_t block_rows, weft_range *out)
+{
+    rows y = {out, 0, 0};
+    for (int64_t i = 0; i < x.n; i++) {
+        int64_t begin = x.range[i].begin / WEFT_F8_ROWS * WEFT_F8_ROWS, end = x.range[i].begin + x.range[i].len;
+        end = weft_min_i64(block_rows, weft_ceil_div(end, WEFT_F8_ROWS) * WEFT_F8_ROWS);
+        weft_range *last = y.n > 0 ? &out[y.n - 1] : NULL;
+        if (last && begin <= last->begin + last->len) last->len = end - last->begin;
+        else out[y.n++] = (weft_range){begin, end - begin};
+    }
+    for (int64_t i = 0; i < y.n; i++) y.count += out[i].len;
+    return y;
+}
+
+/* Rows of `owner` that the queries of `rank` see, from range[*n] on. */
+static weft_status find_need(const weft_cp_plan *plan, needs *x, int64_t *n, const weft_shard *q, int rank,
+                             const weft_shard *kv, int owner, rows *exact, rows *of_kv)
 {
     const pairwise *s = plan->state;
-    int64_t found = weft_shard_need(&plan->desc.mask, q, rank, kv, owner, x->range + *n, s->range_capacity - *n);
+    weft_range *range = x->range + *n;
+    int64_t found = weft_shard_need(&plan->desc.mask, q, rank, kv, owner, range, s->range_capacity - *n);
     if (found < 0)
         return weft_fail(WEFT_ERR_REFUSED,
                          "bind: more than %lld ranges of rows; the plan was made for %lld documents per micro-batch",
                          (long long)s->range_capacity, (long long)plan->problem.max_docs);
-    *rows = 0;
-    for (int64_t i = 0; i < found; i++) *rows += x->range[(*n)++].len;
+    *exact = (rows){range, found, 0};
+    for (int64_t i = 0; i < found; i++) exact->count += range[i].len;
+    if (s->groups) *of_kv = round_out(*exact, kv->rows[owner], x->wide + *n);
+    *n += found;
     return WEFT_OK;
 }
 
@@ -129,125 +188,105 @@ static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const wef
     weft_cp_traffic *t = &slot->traffic;
     int64_t n = 0;
     *t = (weft_cp_traffic){0};
-    x->take[0] = 0;
     for (int i = 1; i < plan->P; i++) {
-        x->take[i] = n;
-        WEFT_TRY(find_need(plan, x, &n, &x->take_rows[i], q, plan->rank, kv, weft__cp_owner(plan, i)));
-    }
-    x->take[plan->P] = x->give[0] = n;
-    for (int i = 1; i < plan->P; i++) {
-        x->give[i] = n;
-        WEFT_TRY(find_need(plan, x, &n, &x->give_rows[i], q, weft__cp_reader(plan, i), kv, plan->rank));
-    }
-    x->give[plan->P] = n;
-    for (int i = 1; i < plan->P; i++) {
-        size_t kv_bytes = (size_t)x->give_rows[i] * (size_t)plan->wire.row_bytes, part = (size_t)x->take_rows[i] * plan->part_row_bytes;
-        t->forward_bytes += (int64_t)kv_bytes;
-        t->forward_messages += weft__cp_pieces(plan, kv_bytes);
-        t->backward_bytes += (int64_t)(kv_bytes + part);
-        t->backward_messages += weft__cp_pieces(plan, kv_bytes) + weft__cp_pieces(plan, part);
+        int owner = weft__cp_owner(plan, i), reader = weft__cp_reader(plan, i);
+        WEFT_TRY(find_need(plan, x, &n, q, plan->rank, kv, owner, &x->take[i], &x->take_kv[i]));
+        WEFT_TRY(find_need(plan, x, &n, q, reader, kv, plan->rank, &x->give[i], &x->give_kv[i]));
+        size_t sent = weft__cp_wire_bytes(&plan->wire, x->give_kv[i].count), part = (size_t)x->take[i].count * plan->grad_row_bytes;
+        t->forward_bytes += (int64_t)sent;
+        t->forward_messages += weft__cp_pieces(plan, sent);
+        t->backward_bytes += (int64_t)(sent + part);
+        t->backward_messages += weft__cp_pieces(plan, sent) + weft__cp_pieces(plan, part);
     }
     return WEFT_OK;
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------- */
-
-typedef struct rows { /* some rows of a block: `n` ranges with `count` rows in all */
-    const weft_range *range;
-    int64_t n, count;
-} rows;
-
-static rows taken(const weft__cp_slot *slot, int i)
-{
-    const needs *x = slot->state;
-    return (rows){x->range + x->take[i], x->take[i + 1] - x->take[i], x->take_rows[i]};
-}
-
-static rows given(const weft__cp_slot *slot, int i)
-{
-    const needs *x = slot->state;
-    return (rows){x->range + x->give[i], x->give[i + 1] - x->give[i], x->give_rows[i]};
-}
-
-/* to: dense. */
-static void gather(void *to, const void *from, rows x, size_t row_bytes)
-{
-    char *at = to;
-    for (int64_t i = 0; i < x.n; i++) {
-        size_t bytes = (size_t)x.range[i].len * row_bytes;
-        memcpy(at, (const char *)from + (size_t)x.range[i].begin * row_bytes, bytes);
-        at += bytes;
-    }
-}
-
-/* The inverse. The dense rows may be the last ones of the block itself: a row never moves to a higher place. */
-static void scatter(void *to, const void *from, rows x, size_t row_bytes)
-{
-    const char *at = from;
-    for (int64_t i = 0; i < x.n; i++) {
-        size_t bytes = (size_t)x.range[i].len * row_bytes;
-        memmove((char *)to + (size_t)x.range[i].begin * row_bytes, at, bytes);
-        at += bytes;
-    }
-}
-
-static void clear_others(void *block, rows x, int64_t block_rows, size_t row_bytes)
-{
-    int64_t row = 0;
-    for (int64_t i = 0; i <= x.n; i++) {
-        int64_t end = i < x.n ? x.range[i].begin : block_rows;
-        memset((char *)block + (size_t)row * row_bytes, 0, (size_t)(end - row) * row_bytes);
-        if (i < x.n) row = end + x.range[i].len;
-    }
-}
+static const needs *needs_of(const weft__cp_slot *slot) { return slot->state; }
 
 /* ---- K,V ----------------------------------------------------------------------------------------------------- */
 
-/* Where the message of step i arrives: at its place when it is one range, else at the end of the block. */
-static char *landing(const weft_cp_plan *plan, const weft__cp_slot *slot, int i)
+/* The selected rows of the own block, in wire form. */
+static void pack(const weft_cp_plan *plan, const weft_cp_io *io, rows x, void *to)
 {
-    const pairwise *s = plan->state;
-    rows x = taken(slot, i);
-    int64_t row = x.n == 1 ? x.range[0].begin : slot->kv_rows[weft__cp_owner(plan, i)] - x.count;
-    return (char *)s->block[i % 2] + (size_t)row * (size_t)plan->wire.row_bytes;
+    weft_dtype c = weft_prec_compute(plan->problem.prec);
+    weft__cp_rows own = weft__cp_own_rows(plan, io);
+    const weft_rows k = {.type = c, .ld = own.k_ld, .range = x.range}, v = {.type = c, .ld = own.v_ld, .range = x.range};
+    weft__cp_encode(plan, &plan->wire, 0, to, own.k, &k, x.count);
+    weft__cp_encode(plan, &plan->wire, 1, to, own.v, &v, x.count);
 }
 
-/* Receives and sends of step i. The block and the packed message of step i - 2 are free. */
+/* The rows of a message to their places in a block. */
+static void place(const weft_cp_plan *plan, const weft__cp_slot *slot, int i, const void *message)
+{
+    const pairwise *s = plan->state;
+    rows x = needs_of(slot)->take_kv[i];
+    weft_dtype c = weft_prec_compute(plan->problem.prec);
+    weft__cp_rows at = weft__cp_rows_in(plan, s->placed);
+    const weft_rows to = {.type = c, .ld = at.k_ld, .range = x.range};
+    size_t ahead = (size_t)((const char *)at.v - (const char *)at.k), block = (size_t)(slot->kv_rows[weft__cp_owner(plan, i)] * at.k_ld);
+    if (s->sparse) plan->ops->move.zero(s->placed, block * weft_dtype_size(c), &plan->run);
+    weft__cp_decode(plan, &plan->wire, 0, message, 0, s->placed, &to, x.count);
+    weft__cp_decode(plan, &plan->wire, 1, message, 0, (char *)s->placed + ahead, &to, x.count);
+}
+
+/* A message of one range is computed where it arrives: so far behind the block's first row as it lies in the block. */
+static bool as_it_lies(const weft_cp_plan *plan, rows x)
+{
+    const pairwise *s = plan->state;
+    return x.n == 1 && !s->sparse;
+}
+
+static size_t offset_of(const weft_cp_plan *plan, rows x) { return weft__cp_wire_bytes(&plan->wire, x.range[0].begin); }
+
+/* Receives and sends of step i. What steps before i - 1 received has been released. */
 static weft_status post(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
 {
     pairwise *s = plan->state;
     int b = i % 2, owner = weft__cp_owner(plan, i);
-    rows in = taken(slot, i), out = given(slot, i);
-    const char *from = s->pack[b];
-    WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->kv_out[b], 1));
-    if (in.count > 0)
-        WEFT_TRY(weft__cp_recv(plan, &s->kv_in[b], landing(plan, slot, i), (size_t)in.count * (size_t)plan->wire.row_bytes, owner,
-                               WEFT__CP_TAG_KV + owner));
+    rows in = needs_of(slot)->take_kv[i], out = needs_of(slot)->give_kv[i];
+    WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->kv_out[b], 1)); /* of step i - 2 */
+    if (in.count > 0) {
+        char *to = s->block[b];
+        if (to && as_it_lies(plan, in)) to += offset_of(plan, in);
+        WEFT_TRY(weft__cp_recv_view(plan, &s->kv_in[b], to, weft__cp_wire_bytes(&plan->wire, in.count), owner,
+                                    WEFT__CP_TAG_KV + owner));
+    }
     if (out.count == 0) return WEFT_OK;
-    if (out.n == 1) from = (const char *)s->own + (size_t)out.range[0].begin * (size_t)plan->wire.row_bytes;
-    else gather(s->pack[b], s->own, out, (size_t)plan->wire.row_bytes);
-    return weft__cp_send(plan, &s->kv_out[b], from, (size_t)out.count * (size_t)plan->wire.row_bytes, weft__cp_reader(plan, i),
+    const char *from = s->pack[b];
+    if (out.n == 1) from = (const char *)s->own + offset_of(plan, out);
+    else pack(plan, io, out, s->pack[b]);
+    return weft__cp_send(plan, &s->kv_out[b], from, weft__cp_wire_bytes(&plan->wire, out.count), weft__cp_reader(plan, i),
                          WEFT__CP_TAG_KV + plan->rank);
 }
 
-/* Begins step i: the message of the next one sets out, that of this one is there. */
-static weft_status step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+/* Begins step i: the message of the next one sets out. */
+static weft_status begin_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
 {
     pairwise *s = plan->state;
     int next = i + 1;
     WEFT_TRY(weft__cp_step(plan, io, "cp.pairwise", op, i));
-    if (next < plan->P) {
-        WEFT_TRY(post(plan, slot, io, op, next));
-        if (!plan->options.overlap) {
-            WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->kv_in[next % 2], 1));
-            WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->kv_out[next % 2], 1));
-        }
+    if (next == plan->P) return WEFT_OK;
+    WEFT_TRY(post(plan, slot, io, op, next));
+    return plan->options.overlap ? WEFT_OK : weft__cp_wait(plan, io, op, i, &s->kv_in[next % 2], 1);
+}
+
+/* What there is to compute in step i > 0. */
+static weft_status block_at(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i,
+                            weft__cp_block *block)
+{
+    pairwise *s = plan->state;
+    rows x = needs_of(slot)->take_kv[i];
+    weft__cp_message *m = &s->kv_in[i % 2];
+    *block = weft__cp_block_of(plan, slot, io, op, i, m);
+    if (as_it_lies(plan, x)) {
+        block->row0 = x.range[0].begin;
+        block->count = x.count;
+        return WEFT_OK;
     }
-    rows x = i > 0 ? taken(slot, i) : (rows){0};
-    if (x.count == 0) return WEFT_OK;
-    WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->kv_in[i % 2], 1));
-    if (x.n > 1) scatter(s->block[i % 2], landing(plan, slot, i), x, (size_t)plan->wire.row_bytes);
-    if (s->sparse) clear_others(s->block[i % 2], x, slot->kv_rows[weft__cp_owner(plan, i)], (size_t)plan->wire.row_bytes);
+    WEFT_TRY(weft__cp_wait(plan, io, op, i, m, 1));
+    place(plan, slot, i, m->data);
+    block->message = NULL;
+    block->at = weft__cp_rows_in(plan, s->placed);
     return WEFT_OK;
 }
 
@@ -258,23 +297,18 @@ static weft_status end_kv(weft_cp_plan *plan, const weft_cp_io *io, const char *
     return plan->P > 1 ? weft__cp_wait(plan, io, op, plan->P - 1, s->kv_out, 2) : WEFT_OK;
 }
 
-static weft__cp_block block_at(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
-{
-    const pairwise *s = plan->state;
-    weft__cp_block b = weft__cp_block_of(plan, slot, io, op, i, NULL);
-    if (i > 0) b.at = weft__cp_rows_in(plan, s->block[i % 2]);
-    return b;
-}
-
 static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
 {
     static const char op[] = "cp.pairwise.forward";
-    const pairwise *s = plan->state;
+    pairwise *s = plan->state;
     weft__cp_forward_begin(plan, slot, io, s->own);
     for (int i = 0; i < plan->P; i++) {
-        WEFT_TRY(step(plan, slot, io, op, i));
-        weft__cp_block block = block_at(plan, slot, io, op, i);
-        if (i == 0 || taken(slot, i).count > 0) WEFT_TRY(weft__cp_forward_block(plan, io, &block));
+        weft__cp_block block = weft__cp_block_of(plan, slot, io, op, 0, NULL);
+        WEFT_TRY(begin_step(plan, slot, io, op, i));
+        if (i > 0 && needs_of(slot)->take_kv[i].count == 0) continue;
+        if (i > 0) WEFT_TRY(block_at(plan, slot, io, op, i, &block));
+        WEFT_TRY(weft__cp_forward_block(plan, io, &block));
+        if (i > 0) weft__cp_release(&s->kv_in[i % 2]);
     }
     WEFT_TRY(end_kv(plan, io, op));
     weft__cp_forward_end(plan, slot, io);
@@ -283,76 +317,80 @@ static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const 
 
 /* ---- dK,dV --------------------------------------------------------------------------------------------------- */
 
-/* A block's gradient is dK [n, Hkv, D] and then dV [n, Hkv, Dv]; a message holds the needed rows of both. */
-typedef struct halves { size_t k, v; } halves;
+/* A block's gradient is dK [n, Hkv, D] and then dV [n, Hkv, Dv]; a message holds the needed rows of both. One half: */
+typedef struct half { weft_rows in_block, in_message; int64_t width; } half;
 
-static halves half_bytes(const weft_cp_plan *plan)
+static void halves(const weft_cp_plan *plan, rows x, half h[2])
 {
-    size_t r = weft_dtype_size(weft_prec_real(plan->problem.prec)), heads = (size_t)plan->desc.Hkv;
-    return (halves){heads * (size_t)plan->desc.D * r, heads * (size_t)plan->desc.Dv * r};
+    int64_t width[2] = {(int64_t)plan->desc.Hkv * plan->desc.D, (int64_t)plan->desc.Hkv * plan->desc.Dv};
+    for (int t = 0; t < 2; t++)
+        h[t] = (half){{.type = weft_prec_real(plan->problem.prec), .ld = width[t], .range = x.range},
+                      {.type = plan->grad_type, .ld = width[t]},
+                      width[t]};
 }
 
-/* What this rank's queries add to the rows of owner(i), into out[i % 2]. */
-static weft_status compute_part(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+/* Where dV begins behind dK of n rows. */
+static size_t behind(const weft_rows *k, int64_t n) { return (size_t)(n * k->ld) * weft_dtype_size(k->type); }
+
+/* The needed rows of a part, packed into a message. */
+static void pack_part(const weft_cp_plan *plan, rows x, int64_t block_rows, const char *part, char *message)
 {
-    pairwise *s = plan->state;
-    rows x = taken(slot, i);
-    int64_t n = slot->kv_rows[weft__cp_owner(plan, i)];
-    halves h = half_bytes(plan);
-    bool whole = x.count == n;
-    char *out = s->out[i % 2];
-    weft__cp_block block = block_at(plan, slot, io, op, i);
-    WEFT_TRY(weft__cp_backward_block(plan, io, &block, whole ? out : s->part));
-    if (whole) return WEFT_OK;
-    gather(out, s->part, x, h.k);
-    gather(out + (size_t)x.count * h.k, (const char *)s->part + (size_t)n * h.k, x, h.v);
-    return WEFT_OK;
+    half h[2];
+    halves(plan, x, h);
+    plan->ops->move.copy(message, &h[0].in_message, part, &h[0].in_block, x.count, h[0].width, &plan->run);
+    plan->ops->move.copy(message + behind(&h[0].in_message, x.count), &h[1].in_message, part + behind(&h[0].in_block, block_rows),
+                         &h[1].in_block, x.count, h[1].width, &plan->run);
 }
 
-static void add_rows(const weft_cp_plan *plan, void *to, const void *from, rows x, size_t row_bytes)
+static void add_part(const weft_cp_plan *plan, rows x, int64_t block_rows, char *total, const char *message)
 {
-    size_t size = weft_dtype_size(weft_prec_real(plan->problem.prec));
-    const char *at = from;
-    for (int64_t i = 0; i < x.n; i++) {
-        size_t bytes = (size_t)x.range[i].len * row_bytes;
-        plan->ops->axpy((char *)to + (size_t)x.range[i].begin * row_bytes, at, 1.0, (int64_t)(bytes / size), plan->run.threads);
-        at += bytes;
-    }
+    half h[2];
+    halves(plan, x, h);
+    plan->ops->move.add(total, &h[0].in_block, message, &h[0].in_message, x.count, h[0].width, &plan->run);
+    plan->ops->move.add(total + behind(&h[0].in_block, block_rows), &h[1].in_block,
+                        message + behind(&h[0].in_message, x.count), &h[1].in_message, x.count, h[1].width, &plan->run);
 }
 
 /* The part that reader(i) computed for this rank's block joins the sum, in the order of i. */
 static weft_status take_part(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
 {
     pairwise *s = plan->state;
-    rows x = given(slot, i);
-    halves h = half_bytes(plan);
-    const char *in = s->in[i % 2];
+    rows x = needs_of(slot)->give[i];
+    weft__cp_message *m = &s->part_in[i % 2];
     if (x.count == 0) return WEFT_OK;
-    WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->part_in[i % 2], 1));
-    add_rows(plan, s->total, in, x, h.k);
-    add_rows(plan, (char *)s->total + (size_t)slot->kv_rows[plan->rank] * h.k, in + (size_t)x.count * h.k, x, h.v);
+    WEFT_TRY(weft__cp_wait(plan, io, op, i, m, 1));
+    add_part(plan, x, slot->kv_rows[plan->rank], s->total, m->data);
+    weft__cp_release(m);
     return WEFT_OK;
+}
+
+/* What this rank's queries add to the rows of owner(i), and on its way. */
+static weft_status give_part(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+{
+    pairwise *s = plan->state;
+    rows x = needs_of(slot)->take[i];
+    int owner = weft__cp_owner(plan, i), b = i % 2;
+    weft__cp_block block;
+    if (x.count == 0) return WEFT_OK;
+    WEFT_TRY(block_at(plan, slot, io, op, i, &block));
+    WEFT_TRY(weft__cp_backward_block(plan, io, &block, s->part));
+    weft__cp_release(&s->kv_in[b]);
+    pack_part(plan, x, block.rows, s->part, s->out[b]);
+    return weft__cp_send(plan, &s->part_out[b], s->out[b], (size_t)x.count * plan->grad_row_bytes, owner,
+                         WEFT__CP_TAG_DKV + owner);
 }
 
 /* Step i > 0. A peer's part of step i is taken one step later, so that it may arrive under a computation. */
 static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
 {
     pairwise *s = plan->state;
-    int owner = weft__cp_owner(plan, i), b = i % 2;
-    int64_t in = given(slot, i).count, out = taken(slot, i).count;
-    WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->part_out[b], 1)); /* of step i - 2 */
+    int64_t in = needs_of(slot)->give[i].count;
+    WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->part_out[i % 2], 1)); /* of step i - 2 */
     if (in > 0)
-        WEFT_TRY(weft__cp_recv(plan, &s->part_in[b], s->in[b], (size_t)in * plan->part_row_bytes, weft__cp_reader(plan, i),
-                               WEFT__CP_TAG_DKV + plan->rank));
-    if (out > 0) {
-        WEFT_TRY(compute_part(plan, slot, io, op, i));
-        WEFT_TRY(weft__cp_send(plan, &s->part_out[b], s->out[b], (size_t)out * plan->part_row_bytes, owner,
-                               WEFT__CP_TAG_DKV + owner));
-    }
-    if (!plan->options.overlap) {
-        WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->part_in[b], 1));
-        WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->part_out[b], 1));
-    }
+        WEFT_TRY(weft__cp_recv_view(plan, &s->part_in[i % 2], s->in[i % 2], (size_t)in * plan->grad_row_bytes,
+                                    weft__cp_reader(plan, i), WEFT__CP_TAG_DKV + plan->rank));
+    WEFT_TRY(give_part(plan, slot, io, op, i));
+    if (!plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->part_in[i % 2], 1));
     return i > 1 ? take_part(plan, slot, io, op, i - 1) : WEFT_OK;
 }
 
@@ -362,12 +400,13 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
     pairwise *s = plan->state;
     int last = plan->P - 1;
     weft__cp_backward_begin(plan, slot, io, s->own);
-    weft__cp_block own = block_at(plan, slot, io, op, 0);
     if (last > 0) plan->ops->move.zero(s->total, (size_t)slot->kv_rows[plan->rank] * plan->part_row_bytes, &plan->run);
-    for (int i = 0; i <= last; i++) {
-        WEFT_TRY(step(plan, slot, io, op, i));
-        if (i == 0) WEFT_TRY(weft__cp_backward_block(plan, io, &own, plan->own));
-        else WEFT_TRY(backward_step(plan, slot, io, op, i));
+    WEFT_TRY(begin_step(plan, slot, io, op, 0));
+    weft__cp_block own = weft__cp_block_of(plan, slot, io, op, 0, NULL);
+    WEFT_TRY(weft__cp_backward_block(plan, io, &own, plan->own));
+    for (int i = 1; i <= last; i++) {
+        WEFT_TRY(begin_step(plan, slot, io, op, i));
+        WEFT_TRY(backward_step(plan, slot, io, op, i));
     }
     if (last > 0) {
         WEFT_TRY(take_part(plan, slot, io, op, last));
@@ -379,16 +418,6 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
     return WEFT_OK;
 }
 
-static bool applicable(const weft__cp_ask *ask, weft_text *why)
-{
-    weft_prec p = ask->problem->prec;
-    if (!weft__cp_ranks_fit(ask, why)) return false;
-    if (weft__cp_kv_type(p, ask->options) == weft_prec_compute(p) && weft__cp_grad_type(p, ask->options) == weft_prec_real(p))
-        return true;
-    weft_text_add(why, "K,V in another type on the wire; leave the type out, or use ring or pcp");
-    return false;
-}
-
 const weft_cp_strategy weft__cp_pairwise = {"pairwise", "each rank gets from each owner only the K,V rows that it can see",
-                                            applicable, weft__cp_cost_pairwise, plan_pairwise, bind, forward,
+                                            weft__cp_ranks_fit, weft__cp_cost_pairwise, plan_pairwise, bind, forward,
                                             backward, weft__cp_describe_exchange, NULL};

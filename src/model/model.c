@@ -88,28 +88,35 @@ static weft_status alloc_all(weft_model *m)
 
 /* ---- plans ------------------------------------------------------------------------------------------- */
 
-static weft_status add_plan(weft_model *m, const weft_model_options *o, bool windowed, int *index)
+static weft_cp_problem problem_of(const weft_model_config *c, const weft_model_options *o, bool windowed)
 {
-    const weft_model_config *c = &m->config;
-    weft_cp_problem problem = {
-        .prec = m->prec, .B = o->B, .Tq = o->T, .T = o->T, .max_docs = o->max_docs, .H = c->H, .Hkv = c->Hkv,
+    return (weft_cp_problem){
+        .prec = o->prec, .B = o->B, .Tq = o->T, .T = o->T, .max_docs = o->max_docs, .H = c->H, .Hkv = c->Hkv,
         .D = c->D, .Dv = c->D, .scale = weft__scale(c), .mask = weft__mask(c, windowed), .layout = o->layout,
         .dropout = o->train ? o->dropout : 0, .seed = o->seed, .need_backward = o->train, .slots = o->slots,
     };
-    WEFT_TRY(weft_cp_plan_create(&m->plan[m->plans], m->arena, m->kern, m->cp, &problem, &o->cp));
-    *index = m->plans++;
-    return WEFT_OK;
 }
 
-/* A window that holds the whole sequence is no window: one plan less. */
+/* A window that holds the whole sequence is no window: one problem less. */
+int weft_model_attention(const weft_model_config *c, const weft_model_options *o, weft_layer_attention out[2])
+{
+    bool windowed = c->window > 0 && c->window < o->T && c->window_from_layer < c->L;
+    int64_t split = windowed ? c->window_from_layer : c->L;
+    int n = 0;
+    if (split > 0) out[n++] = (weft_layer_attention){problem_of(c, o, false), 0, split - 1};
+    if (windowed) out[n++] = (weft_layer_attention){problem_of(c, o, true), split, c->L - 1};
+    return n;
+}
+
 static weft_status make_plans(weft_model *m, const weft_model_options *o)
 {
-    const weft_model_config *c = &m->config;
-    bool windowed = c->window > 0 && c->window < o->T && c->window_from_layer < c->L;
-    bool full = !windowed || c->window_from_layer > 0;
-    if (full) WEFT_TRY(add_plan(m, o, false, &m->plan_of[0]));
-    m->plan_of[1] = m->plan_of[0];
-    return windowed ? add_plan(m, o, true, &m->plan_of[1]) : WEFT_OK;
+    weft_layer_attention kind[WEFT__MAX_PLANS];
+    int n = weft_model_attention(&m->config, o, kind);
+    for (int i = 0; i < n; i++, m->plans++)
+        WEFT_TRY(weft_cp_plan_create(&m->plan[i], m->arena, m->kern, m->cp, &kind[i].problem, &o->cp));
+    m->plan_of[0] = 0;
+    m->plan_of[1] = n - 1;
+    return WEFT_OK;
 }
 
 /* Its size is the plan's to say, so it comes after the plans. */

@@ -10,6 +10,7 @@
 #define V WEFT_CMD_VERIFY
 #define A WEFT_CMD_ATTENTION
 #define G WEFT_CMD_GENERATE
+#define B WEFT_CMD_BENCH
 #define MODEL (T | E | V | G)
 #define RANKS (T | E | V | A)
 #define S WEFT_CMD_SIM
@@ -19,7 +20,7 @@
 static const weft_opt table[] = {
     /* key, flag, alias, type, offset, default, choices, min, max, doc, commands */
     {"parallel.cp", "context-parallel-size", "cp|context_parallel_size", WEFT_OPT_INT, OFF(cp), "1", NULL, 1, 4096,
-     "ranks over which each sequence is cut", RANKS},
+     "ranks over which each sequence is cut", RANKS | B},
     {"parallel.cp_strategy", "cp-strategy", NULL, WEFT_OPT_ENUM, OFF(cp_strategy), "auto",
      "auto|none|pcp|dcp|ring|pairwise|ulysses|dcp-ring|dcp-pairwise", NO_LIMIT,
      "how keys and values travel (weft info --plan shows what auto takes, and why)", RANKS},
@@ -48,6 +49,8 @@ static const weft_opt table[] = {
      "keys and values travel and are kept as fp8 e4m3, travelling output gradients as e5m2", RANKS},
     {"parallel.peer_memory", "peer-memory", NULL, WEFT_OPT_BOOL, OFF(peer_memory), "true", NULL, NO_LIMIT,
      "ranks of one machine read each other's blocks in place (--no-peer-memory: copies, same bits)", RANKS},
+    {"parallel.profile", "profile", NULL, WEFT_OPT_TEXT, OFF(profile), NULL, NULL, NO_LIMIT,
+     "rates of this machine, for auto (weft bench profile writes the file; default: a plain machine's)", RANKS},
     {"parallel.dp", "data-parallel-size", "dp", WEFT_OPT_INT, OFF(dp), "1", NULL, 1, 4096,
      "groups of ranks that work on different sequences", T | E | V},
     {"parallel.tp", "tensor-model-parallel-size", "tp", WEFT_OPT_INT, OFF(tp), "1", NULL, 1, 4096,
@@ -122,13 +125,13 @@ static const weft_opt table[] = {
     {"run.precision", "precision", NULL, WEFT_OPT_ENUM, OFF(precision), "fp32", "fp64|fp32|bf16|fp16", NO_LIMIT,
      "fp64: reference kernels; 16 bits: operands of products, sums stay fp32 (fp16: weft attention only)", MODEL | A},
     {"run.isa", "isa", NULL, WEFT_OPT_ENUM, OFF(isa), "best", "best|ref|avx2|avx512|amx", NO_LIMIT,
-     "instruction set of the kernels (also WEFT_ISA)", MODEL | A},
+     "instruction set of the kernels (also WEFT_ISA)", MODEL | A | B},
     {"run.seed", "seed", NULL, WEFT_OPT_INT, OFF(seed), "1", NULL, 0, 9e15, "seed of weights, data order, sampling, dropout, made cases", T | G | A},
-    {"run.threads", "threads", NULL, WEFT_OPT_INT, OFF(threads), "0", NULL, 0, 1024, "threads per rank (0: cores / ranks)", MODEL | A},
+    {"run.threads", "threads", NULL, WEFT_OPT_INT, OFF(threads), "0", NULL, 0, 1024, "threads per rank (0: cores / ranks)", MODEL | A | B},
     {"run.timeout", "timeout", NULL, WEFT_OPT_REAL, OFF(timeout), "120", NULL, 0.1, 1e7,
-     "seconds that a rank waits for another before the job ends", RANKS},
+     "seconds that a rank waits for another before the job ends", RANKS | B},
     {"run.mpi_progress", "mpi-progress", NULL, WEFT_OPT_ENUM, OFF(mpi_progress), "auto", "auto|callback|thread", NO_LIMIT,
-     "under mpirun, who moves messages during compute (auto: measured at the start)", RANKS},
+     "under mpirun, who moves messages during compute (auto: measured at the start)", RANKS | B},
     {"run.name", "name", NULL, WEFT_OPT_TEXT, OFF(run_name), NULL, NULL, NO_LIMIT, "folder of the run (default: date and time)", T},
     {"run.root", "runs", NULL, WEFT_OPT_TEXT, OFF(run_root), "runs", NULL, NO_LIMIT, "where run folders are made", T},
     {"run.overwrite", "overwrite", NULL, WEFT_OPT_BOOL, OFF(overwrite), "false", NULL, NO_LIMIT, "write into a run folder that exists", T},
@@ -158,6 +161,9 @@ static const weft_opt table[] = {
      "ranks in the time line: numbers and ranges, separated by commas", S},
 
     {"out", "out", NULL, WEFT_OPT_TEXT, OFF(out), NULL, NULL, NO_LIMIT, "write the computed tensors to this safetensors file", V | A},
+    {"plan", "plan", NULL, WEFT_OPT_BOOL, OFF(plan), "false", NULL, NO_LIMIT,
+     "print the plan of these options and why other strategies lost, instead of the machine", WEFT_CMD_INFO},
+    {"out", "out", NULL, WEFT_OPT_TEXT, OFF(out), NULL, NULL, NO_LIMIT, "write what was computed to this file: tensors (safetensors), a profile (JSON)", V | A | B},
     {"generate.prompt", "prompt", NULL, WEFT_OPT_TEXT, OFF(prompt), NULL, NULL, NO_LIMIT, "text to continue (byte vocabulary)", G},
     {"generate.prompt_ids", "prompt-ids", NULL, WEFT_OPT_TEXT, OFF(prompt_ids), NULL, NULL, NO_LIMIT,
      "token ids to continue, separated by commas or spaces", G},
@@ -175,6 +181,7 @@ static const weft_opt table[] = {
 #undef A
 #undef G
 #undef S
+#undef B
 
 const weft_opt *weft_run_table(int *n)
 {

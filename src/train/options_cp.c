@@ -71,6 +71,11 @@ weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft
     if (!strcmp(run->cp.strategy, "none") && *cp > 1)
         return weft_fail(WEFT_ERR_REFUSED, "--cp %lld with --cp-strategy none could not act; use ring, pcp or auto",
                          (long long)*cp);
+    if (o->profile) {
+        weft_status st = weft_profile_read(&run->profile, o->profile);
+        if (st < 0) return weft_fail_at(st, "--profile ");
+        run->cp.profile = &run->profile;
+    }
     if (o->cp_buffer && o->cp_buffer < 64 << 10)
         return weft_fail(WEFT_ERR_REFUSED, "--cp-aggregation-buffer-size %lld: pieces that small only add messages; give at "
                                            "least 64K, or 0 for whole blocks", (long long)o->cp_buffer);

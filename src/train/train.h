@@ -10,13 +10,15 @@
 
 enum { /* commands, as bits in the option table */
     WEFT_CMD_TRAIN = 1, WEFT_CMD_EVAL = 2, WEFT_CMD_VERIFY = 4, WEFT_CMD_ATTENTION = 8, WEFT_CMD_GENERATE = 16,
-    WEFT_CMD_INFO = 32, WEFT_CMD_SIM = 128
+    WEFT_CMD_INFO = 32, WEFT_CMD_BENCH = 64, WEFT_CMD_SIM = 128
 };
 
 typedef struct weft_run_options { /* filled by the table in options.c, which documents every field */
     int64_t cp, dp, tp, pp, pcp_size, dcp_size, cp_head_size, cp_buffer;
     const char *cp_strategy, *cp_comm_type, *cp_layout, *cp_comm_dtype, *cp_grad_dtype;
     bool async_cp_comm, cp_keep_heads, fp8, peer_memory;
+    const char *profile;
+    bool plan;
 
     const char *model_dir, *model_config, *family;
     int64_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, sliding_window;
@@ -62,6 +64,7 @@ typedef struct weft_run { /* the options, checked and resolved */
     weft_layout layout;
     weft_mesh_shape mesh;
     weft_cp_options cp;
+    weft_profile profile; /* what cp.profile points at when a file was given; a run must not outlive the one it is copied from */
 } weft_run;
 
 /* Settles aliases (--pcp-size, --cp-comm-type), parses names, refuses what contradicts. LOCAL */

@@ -41,8 +41,8 @@ static void read_tokens(tokens *x, const cp_case *c, weft_layout_kind layout, in
     for (int64_t b = 0; b <= c->B; b++) first[b] = 2 * b, whole[(2 * b) % 16] = 0, whole[(2 * b + 1) % 16] = n;
     weft_docs docs = c->cu ? (weft_docs){c->B, n, c->cu, c->first} : (weft_docs){c->B, n, whole, first};
     assert_ok(weft_arena_create(&arena, &mem, "test", NULL));
-    assert_ok(weft_shard_alloc(&s, arena, P, weft_shard_capacity((weft_layout){layout, 0}, c->B, n, docs.first[c->B] - c->B, P)));
-    assert_ok(weft_shard_make(&s, (weft_layout){layout, 0}, &docs, pos0));
+    assert_ok(weft_shard_alloc(&s, arena, P, weft_shard_capacity((weft_layout){layout, c->block}, c->B, n, docs.first[c->B] - c->B, P)));
+    assert_ok(weft_shard_make(&s, (weft_layout){layout, c->block}, &docs, pos0));
     for (int r = 0; r < P; r++) {
         int64_t index[MAX_TOKENS], pos[MAX_TOKENS], at = 0;
         weft_shard_tokens(&s, r, index, pos);
@@ -75,10 +75,10 @@ static void count_needed(const cp_case *c, weft_layout_kind layout, int P, int64
         }
 }
 
-static void check_counts(const cp_case *c, const cp_data *data)
+static void check_counts(const cp_case *c, const cp_data *data, int first_layout)
 {
     for (int P = 1; P <= MAX_P; P += P < 5 ? 1 : 3)
-        for (int l = 0; l < WEFT_LAYOUT_COUNT; l++) {
+        for (int l = first_layout; l < WEFT_LAYOUT_COUNT; l++) {
             int64_t give[MAX_P], take[MAX_P];
             count_needed(c, (weft_layout_kind)l, P, give, take);
             cp_result *out = run(c, data, "pairwise", (weft_layout_kind)l, P);
@@ -112,10 +112,29 @@ static void only_what_is_needed_is_sent(void **state)
             c.name = masks[m].name;
             if (pattern) c.cu = docs.cu, c.first = docs.first;
             cp_data data = cp_data_make(&c);
-            check_counts(&c, &data);
+            check_counts(&c, &data, 0);
             cp_data_free(&data);
             cp_docs_free(&docs);
         }
+}
+
+/* Stripes: with narrow windows the needed rows of a block lie in many pieces. */
+static void stripes(void **state)
+{
+    (void)state;
+    static const weft_mask narrow[] = {{true, 1, -1, 0}, {true, 4, -1, 0}, {false, 2, 1, 0}, {true, 3, -1, 30}, {true, -1, -1, 0}};
+    for (int64_t block = 1; block <= 7; block += 3)
+        for (size_t m = 0; m < sizeof narrow / sizeof *narrow; m++)
+            for (int pattern = 0; pattern < 2; pattern++) {
+                cp_docs docs = cp_docs_make(2, 90, pattern);
+                cp_case c = base(2, 90, narrow[m]);
+                c.name = "stripes", c.block = block;
+                if (pattern) c.cu = docs.cu, c.first = docs.first;
+                cp_data data = cp_data_make(&c);
+                check_counts(&c, &data, WEFT_LAYOUT_STRIPED);
+                cp_data_free(&data);
+                cp_docs_free(&docs);
+            }
 }
 
 /* fewer queries than keys, fewer tokens than ranks */
@@ -128,7 +147,7 @@ static void odd_lengths(void **state)
             cp_case c = base(2, lengths[n][1], masks[m].mask);
             c.name = masks[m].name, c.Tq = lengths[n][0];
             cp_data data = cp_data_make(&c);
-            check_counts(&c, &data);
+            check_counts(&c, &data, 0);
             cp_data_free(&data);
         }
 }
@@ -203,14 +222,74 @@ static void whole_documents_move_nothing(void **state)
     }
 }
 
+/* ---- the bits of pcp, with every option of the exchange --------------------------------------------------------- */
+
+static const struct wire { const char *name; weft_prec prec; weft_cp_options more; } wires[] = {
+    {"pieces of 64", WEFT_PREC_F32, {.buffer_bytes = 64}},
+    {"pieces of 1000", WEFT_PREC_BF16, {.buffer_bytes = 1000}},
+    {"pieces of 6K", WEFT_PREC_F32, {.buffer_bytes = 6144}},
+    {"K,V bf16", WEFT_PREC_F32, {.comm_dtype = WEFT_CP_WIRE_BF16}},
+    {"K,V fp32, gradients bf16", WEFT_PREC_BF16, {.comm_dtype = WEFT_CP_WIRE_FP32, .grad_dtype = WEFT_CP_WIRE_BF16}},
+    {"K,V fp8", WEFT_PREC_F32, {.comm_dtype = WEFT_CP_WIRE_FP8}},
+    {"K,V fp8 in pieces", WEFT_PREC_BF16, {.comm_dtype = WEFT_CP_WIRE_FP8, .buffer_bytes = 500}},
+    {"fp8", WEFT_PREC_F32, {.fp8 = true, .grad_dtype = WEFT_CP_WIRE_BF16}},
+};
+
+static void check_bits(const cp_case *c, int P)
+{
+    enum { JOBS = 3 };
+    for (size_t w = 0; w < sizeof wires / sizeof *wires; w++)
+        for (int l = 0; l < WEFT_LAYOUT_COUNT; l++) {
+            cp_case x = *c;
+            x.prec = wires[w].prec, x.block = 6;
+            cp_data rounded = cp_data_make(&x);
+            cp_job jobs[JOBS];
+            for (int i = 0; i < JOBS; i++)
+                jobs[i] = (cp_job){.c = &x, .data = &rounded, .strategy = i ? "pairwise" : "pcp", .layout = (weft_layout_kind)l,
+                                   .overlap = i < 2, .repeat = 1 + i % 2, .out = cp_result_make(c, P), .more = wires[w].more};
+            assert_ok(cp_run(P, jobs, 2)); /* reading in place where the transport can */
+            assert_ok(cp_run_copies(P, jobs + 2, 1));
+            for (int i = 1; i < JOBS; i++)
+                if (!cp_same_bits(&x, jobs[i].out, jobs[0].out))
+                    fail_msg("%s, %s, P=%d, layout %d, overlap %d: not the bits of pcp", c->name, wires[w].name, P, l, jobs[i].overlap);
+            for (int r = 0; r < P; r++) {
+                assert_int_equal(jobs[1].out->forward_bytes[r], jobs[1].out->planned_forward[r]);
+                assert_int_equal(jobs[1].out->backward_bytes[r], jobs[1].out->planned_backward[r]);
+                assert_int_equal(jobs[1].out->forward_messages[r], jobs[1].out->planned_forward_messages[r]);
+                assert_int_equal(jobs[1].out->backward_messages[r], jobs[1].out->planned_backward_messages[r]);
+            }
+            for (int i = 0; i < JOBS; i++) cp_result_free(jobs[i].out);
+            cp_data_free(&rounded);
+        }
+}
+
+static void bits_are_those_of_pcp(void **state)
+{
+    (void)state;
+    cp_docs docs = cp_docs_make(2, 301, 1);
+    static const weft_mask some[] = {{true, -1, -1, 0}, {true, 40, -1, 0}, {false, 9, 25, 0}, {true, 60, -1, 30}};
+    for (size_t m = 0; m < sizeof some / sizeof *some; m++) {
+        cp_case c = base(2, 301, some[m]);
+        c.D = 8, c.Dv = 4;
+        c.name = "one document";
+        check_bits(&c, m % 2 ? 3 : 5);
+        c.name = "documents";
+        c.cu = docs.cu, c.first = docs.first;
+        check_bits(&c, 4);
+    }
+    cp_docs_free(&docs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_is_needed_is_sent),
+        cmocka_unit_test(stripes),
         cmocka_unit_test(odd_lengths),
         cmocka_unit_test(causal_zigzag_moves_three_quarters),
         cmocka_unit_test(a_window_moves_its_width_per_segment),
         cmocka_unit_test(whole_documents_move_nothing),
+        cmocka_unit_test(bits_are_those_of_pcp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

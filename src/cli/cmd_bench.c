@@ -1,0 +1,53 @@
+/* cmd_bench.c — `weft bench NAME`: measurements on this machine. One entry in the table per bench. */
+#include "cli/cli.h"
+#include "cli/bench.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const weft_bench *const benches[] = {&weft_bench_profile};
+enum { BENCHES = sizeof benches / sizeof *benches };
+
+static const weft_bench *find(const char *name)
+{
+    for (int i = 0; i < BENCHES; i++)
+        if (!strcmp(name, benches[i]->name)) return benches[i];
+    return NULL;
+}
+
+static weft_status refuse_name(const char *name)
+{
+    const char *names[BENCHES];
+    weft_text list = {0};
+    for (int i = 0; i < BENCHES; i++) weft_text_add(&list, "%s%s", i ? ", " : "", names[i] = benches[i]->name);
+    const char *all = list.data ? list.data : "", *near = name ? weft_suggest(name, names, BENCHES) : NULL;
+    weft_status st = WEFT_OK;
+    if (!name) st = weft_fail(WEFT_ERR_REFUSED, "bench: what is to be measured? There is: %s", all);
+    else
+        st = weft_fail(WEFT_ERR_REFUSED, "bench \"%s\" is unknown%s%s%s; there is: %s", name,
+                       near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "", all);
+    weft_text_free(&list);
+    return st;
+}
+
+static weft_status check(weft_cli *cli)
+{
+    const char *name = cli->n_positional ? cli->positional[0] : NULL;
+    const weft_bench *bench = name ? find(name) : NULL;
+    if (!bench) return refuse_name(name);
+    if (!weft_opts_given(&cli->opts, "parallel.cp")) cli->run.mesh.cp = bench->ranks;
+    return bench->check ? bench->check(cli) : WEFT_OK;
+}
+
+static weft_status body(weft_cli *cli, weft_world *world) { return find(cli->positional[0])->body(cli, world); }
+
+const weft_command weft_cmd_bench = {"bench",
+                                     "bench profile [options]",
+                                     "measure this machine; profile: the rates by which auto chooses",
+                                     WEFT_CMD_BENCH,
+                                     0,
+                                     1,
+                                     false,
+                                     true,
+                                     check,
+                                     body};

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# labels: small
+# timeout: 120
+# `weft bench profile` measures and writes what --profile reads; `weft info --plan` prints the plan and why others lost.
+. "$(dirname "$0")/lib.sh"
+good bench profile --cp 2 --threads 1 --out "$tmp/profile.json"
+for word in 'fp64' 'fp32' 'bf16' 'fp16' 'latency' 'to one rank' 'to all ranks' 'copy in memory' 'backward'; do
+  grep -q "$word" "$tmp/stdout" || fail "bench profile prints no $word"
+done
+grep -q latency_seconds "$tmp/profile.json" || fail "bench profile wrote no profile"
+refused 'did you mean "profile"' bench profil
+refused 'There is: profile' bench
+refused 'give --cp 2' bench profile --cp 1
+
+good info --plan --cp 4 --seq-length 64K --precision bf16 --profile "$tmp/profile.json"
+grep -q "^rates   of $tmp/profile.json" "$tmp/stdout" || fail "info --plan does not name its profile"
+[ "$(grep -c '^\*' "$tmp/stdout")" = 1 ] || fail "info --plan marks not one strategy"
+name=$(sed -n 's/^\* \([a-z-]*\) .*/\1/p' "$tmp/stdout")
+grep -Eq "^plan    \((heads .*)?" "$tmp/stdout" || fail "info --plan prints no plan"
+# what it prints is what runs: the plan of a run with these options begins in the same way
+good info --plan --cp 3 --seq-length 96 --num-attention-heads 4 --kv-channels 8 --hidden-size 32
+want=$(sed -n 's/^plan    //p' "$tmp/stdout")
+good attention --make "T=96 H=4 D=8 causal" --cp 3
+grep -qF "$want" "$tmp/stdout" || fail "info --plan says $want, the run says $(grep plan "$tmp/stdout")"
+# strategies that cannot run say why
+good info --plan --cp 2
+grep -Eq '^  none +needs one rank' "$tmp/stdout" || fail "info --plan does not say why none cannot be"
+awk 'length > 80' "$tmp/stdout" | grep -vq '^plan' && fail "info --plan prints lines above 80 columns"
+# a window of a part of the layers has a plan of its own
+good info --plan --cp 2 --sliding-window 64 --cp-strategy pairwise
+grep -q '63 keys before each query' "$tmp/stdout" || fail "info --plan hides the window"
+refused 'none' info --plan --cp 2 --cp-strategy none
+
+sed 's/"latency_seconds"/"latency_secs"/' "$tmp/profile.json" >"$tmp/bad.json"
+refused 'did you mean latency_seconds' info --profile "$tmp/bad.json"
+refused 'did you mean latency_seconds' attention "$WEFT_GOLDEN/attention/sinks.safetensors" --cp 2 --profile "$tmp/bad.json"
+refused 'did you mean latency_seconds' verify x y --profile "$tmp/bad.json"
+refused 'did you mean latency_seconds' eval x --profile "$tmp/bad.json"
+refused 'did you mean latency_seconds' train --profile "$tmp/bad.json"
+finish
