@@ -7,7 +7,7 @@ export WEFT_CC := $(CC)
 endif
 export BUILD JOBS
 
-.PHONY: all build demo test test-long asan tsan mutants clean
+.PHONY: all install build demo test test-long asan tsan mutants clean
 all: build
 	@tools/checklist.sh $(BUILD)
 
@@ -15,6 +15,12 @@ build:
 	@tools/setup.sh build
 	@tools/configure.sh $(BUILD) -DWEFT_TESTS=OFF
 	@cmake --build $(BUILD) -j $(JOBS)
+
+# Program, libraries, headers, MPI plugins, weft.pc and the CMake package: make install PREFIX=/opt/weft [DESTDIR=/tmp/image]
+PREFIX ?= /usr/local
+install: build
+	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)" >/dev/null
+	@echo "installed in $(DESTDIR)$(PREFIX)"
 
 demo:
 	@tools/setup.sh build demo
