@@ -3,6 +3,7 @@
  * planned; bytes equal the formulas, written down once more here; times behave as the theory says. The whole
  * product of strategies, layouts and ranks is in test_sim_all. */
 #include "harness/test.h"
+#include "harness/cp_case.h"
 #include "harness/sim_case.h"
 
 /* ---- no dead-lock ------------------------------------------------------------------------------------------ */
@@ -64,6 +65,40 @@ static void documents(void **state)
             c.mask.causal = l % 2 == 0;
             sim_case_check(&c);
         }
+}
+
+/* ---- the order of events ------------------------------------------------------------------------------------ */
+
+/* With kernels that compute, on networks that let messages come in quite different orders: the bits are those of
+ * threads. Blocks are taken in the order of the plan, never of arrival. */
+static void bits_do_not_depend_on_arrival(void **state)
+{
+    (void)state;
+    enum { P = 5 };
+    const weft_sim_model models[] = {
+        {.link_bytes_per_second = 1e9, .port_bytes_per_second = 1e9, .node_bytes_per_second = 1e9},
+        {1e-3, 1e-2, 10, 1e6, 2, 1e-9, 1e9, false, false},
+        {0, 5, 1e9, 100, 3, 1e-9, 50, true, false}};
+    cp_case c = {.name = "arrival", .prec = WEFT_PREC_BF16, .B = 1, .Tq = 57, .T = 57, .H = 5, .Hkv = 5, .D = 8, .Dv = 6,
+                 .mask = {true, -1, -1, 0}, .sinks = true, .seed = 6};
+    cp_data data = cp_data_make(&c);
+    cp_result *threads = cp_result_make(&c, P), *sim = cp_result_make(&c, P);
+    int n = 0;
+    const char *const *names = weft_cp_names(&n);
+    for (int s = 0; s < n; s++) {
+        if (!strcmp(names[s], "none")) continue;
+        cp_job job = {.c = &c, .data = &data, .strategy = names[s], .layout = WEFT_LAYOUT_ZIGZAG, .overlap = true,
+                      .repeat = 2, .out = threads, .more = {.buffer_bytes = 100}};
+        assert_ok(cp_run(P, &job, 1));
+        job.out = sim;
+        for (int m = 0; m < 3; m++) {
+            assert_ok(cp_run_sim(P, &models[m], &job, 1));
+            if (!cp_same_bits(&c, threads, sim)) fail_msg("%s: other bits on network %d", names[s], m);
+        }
+    }
+    cp_result_free(threads);
+    cp_result_free(sim);
+    cp_data_free(&data);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------- */
@@ -249,7 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_and_layout_ends), cmocka_unit_test(more_ranks_than_tokens),
-        cmocka_unit_test(documents), cmocka_unit_test(bytes_of_a_full_mask), cmocka_unit_test(a_ring_hides_its_transfers),
+        cmocka_unit_test(documents), cmocka_unit_test(bits_do_not_depend_on_arrival), cmocka_unit_test(bytes_of_a_full_mask), cmocka_unit_test(a_ring_hides_its_transfers),
         cmocka_unit_test(balance_of_causal_rings), cmocka_unit_test(two_runs_take_the_same_time),
         cmocka_unit_test(groups_side_by_side), cmocka_unit_test(nodes), cmocka_unit_test(bad_asks_are_refused),
     };

@@ -367,16 +367,17 @@ void cp_result_sum_sinks(cp_result *r, int H)
         for (int h = 0; h < H; h++) r->dsinks[h] += r->dsinks_part[p * H + h];
 }
 
-static weft_status run_list(int P, cp_job *jobs, int n, bool copies)
+static weft_status run_list(int P, const weft_sim_model *model, cp_job *jobs, int n, bool copies)
 {
     job_list list = {jobs, n, copies};
-    WEFT_TRY(weft_run_threads(P, run_jobs, &list));
+    WEFT_TRY(model ? weft_run_sim(P, model, run_jobs, &list) : weft_run_threads(P, run_jobs, &list));
     for (int i = 0; i < n; i++) cp_result_sum_sinks(jobs[i].out, jobs[i].c->H);
     return WEFT_OK;
 }
 
-weft_status cp_run(int P, cp_job *jobs, int n) { return run_list(P, jobs, n, false); }
-weft_status cp_run_copies(int P, cp_job *jobs, int n) { return run_list(P, jobs, n, true); }
+weft_status cp_run(int P, cp_job *jobs, int n) { return run_list(P, NULL, jobs, n, false); }
+weft_status cp_run_copies(int P, cp_job *jobs, int n) { return run_list(P, NULL, jobs, n, true); }
+weft_status cp_run_sim(int P, const weft_sim_model *model, cp_job *jobs, int n) { return run_list(P, model, jobs, n, false); }
 
 /* ---- the specification ---------------------------------------------------------------------------------- */
 

@@ -66,6 +66,8 @@ void cp_result_free(cp_result *r);
 /* Runs all jobs on P thread ranks. */
 weft_status cp_run(int P, cp_job *jobs, int n);
 weft_status cp_run_copies(int P, cp_job *jobs, int n); /* nothing is read in place */
+/* On simulated ranks, with kernels that compute. */
+weft_status cp_run_sim(int P, const weft_sim_model *model, cp_job *jobs, int n);
 /* One rank's part, on any communicator; index is the rank's row in the result's per-rank arrays. */
 weft_status cp_run_rank(weft_ctx *ctx, weft_comm *comm, const cp_job *job);
 void cp_result_sum_sinks(cp_result *r, int H);
