@@ -34,30 +34,34 @@ static void every_number_of_ranks(void **state)
     assert_true(ran >= 4 * 64 * WEFT_LAYOUT_COUNT * (n - 1));
 }
 
-/* The ring: T - n_{r+1} rows of K,V; pcp and pairwise (P - 1) n_r; dK,dV: T - n_r. */
 static void bytes_up_to_512_ranks(void **state)
 {
     (void)state;
     static const int ranks[] = {96, 127, 128, 255, 512};
     int n = 0;
     const char *const *names = weft_cp_names(&n);
-    for (int s = 0; s < n; s++) {
-        bool ring = !strcmp(names[s], "ring");
-        if (!ring && strcmp(names[s], "pcp") && strcmp(names[s], "pairwise")) continue;
+    for (int s = 0; s < n; s++)
         for (int k = 0; k < 10; k++) {
             sim_case c = sim_case_make(names[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), ranks[k % 5], k / 5 ? 1001 : 257);
-            weft_sim_result out;
-            assert_true(sim_case_run(&c, &out));
-            int64_t width = (int64_t)c.Hkv * (c.D + c.Dv);
-            for (int r = 0; r < c.P; r++) {
-                int64_t mine = weft_shard_rows(c.layout, 1, c.T, c.P, r), next = weft_shard_rows(c.layout, 1, c.T, c.P, (r + 1) % c.P);
-                int64_t kv = (ring ? c.T - next : (c.P - 1) * mine) * width * 2;
-                assert_int_equal(out.rank[r].forward_bytes, kv);
-                assert_int_equal(out.rank[r].backward_bytes, kv + (c.T - mine) * width * 4);
-            }
-            weft_sim_result_free(&out);
+            c.H = c.Hkv = k % 2 ? 16 : 4;
+            sim_case_check_formula(&c);
         }
-    }
+}
+
+/* Every grid of 64 ranks, heads that divide and heads that do not. */
+static void bytes_of_every_grid(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"dcp", "dcp-ring", "dcp-pairwise"};
+    static const int heads[][2] = {{64, 64}, {64, 8}, {30, 5}, {33, 1}};
+    for (int s = 0; s < 3; s++)
+        for (int h = 0; h < 4; h++)
+            for (int U = 1; U <= 64 && U <= heads[h][0]; U *= 2) {
+                sim_case c = sim_case_make(names[s], (weft_layout_kind)((h + U) % WEFT_LAYOUT_COUNT), 64, 1001);
+                c.H = heads[h][0], c.Hkv = heads[h][1];
+                c.head_size = U;
+                assert_true(sim_case_check_formula(&c));
+            }
 }
 
 static double seconds(void) { return weft_now(&weft_clock_real); }
@@ -82,7 +86,8 @@ static void four_thousand_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_of_ranks), cmocka_unit_test(bytes_up_to_512_ranks), cmocka_unit_test(four_thousand_ranks),
+        cmocka_unit_test(every_number_of_ranks), cmocka_unit_test(bytes_up_to_512_ranks),
+        cmocka_unit_test(bytes_of_every_grid), cmocka_unit_test(four_thousand_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,3 +66,80 @@ bool sim_case_check(const sim_case *c)
     weft_sim_result_free(&out);
     return true;
 }
+
+/* ---- formulas --------------------------------------------------------------------------------------------- */
+
+/* U: all ranks for ulysses; for dcp and its kin what is asked for, else the largest divisor of P that is at most Hkv. */
+static int head_ranks(const sim_case *c)
+{
+    if (!strcmp(c->strategy, "ulysses")) return c->P;
+    if (strncmp(c->strategy, "dcp", 3)) return 1;
+    if (c->head_size) return c->head_size;
+    int U = c->P < c->Hkv ? c->P : c->Hkv;
+    while (c->P % U) U--;
+    return U;
+}
+
+/* Query heads of member u of U: as even as can be, the larger shares first. */
+static int heads_before(int H, int U, int u) { return u * (H / U) + (u < H % U ? u : H % U); }
+
+/* Values of a K,V row that member u holds: of the K,V heads that its query heads read. */
+static int64_t kv_width(const sim_case *c, int U, int u)
+{
+    int g = c->H / c->Hkv, first = heads_before(c->H, U, u), end = heads_before(c->H, U, u + 1);
+    return end > first ? (int64_t)((end - 1) / g - first / g + 1) * (c->D + c->Dv) : 0;
+}
+
+static int64_t rows_of(const sim_case *c, int rank) { return weft_shard_rows(c->layout, c->B, c->T, c->P, rank); }
+
+static int64_t rows_of_group(const sim_case *c, int U, int r)
+{
+    int64_t sum = 0;
+    for (int j = 0; j < U; j++) sum += rows_of(c, r * U + j);
+    return sum;
+}
+
+/* The context stage among R = P / U ranks with rows of W values: K,V, and dK,dV in R. */
+static sim_bytes context_formula(const sim_case *c, int U, int r, int64_t W, int64_t e, int64_t eR)
+{
+    int R = c->P / U;
+    int64_t total = c->B * c->T, mine = rows_of_group(c, U, r), kv;
+    if (R == 1) return (sim_bytes){0, 0};
+    if (strstr(c->strategy, "ring")) kv = total - rows_of_group(c, U, (r + 1) % R);
+    else kv = (R - 1) * mine;
+    return (sim_bytes){kv * W * e, kv * W * e + (total - mine) * W * eR};
+}
+
+sim_bytes sim_case_formula(const sim_case *c, int rank)
+{
+    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
+    int U = head_ranks(c), u = rank % U, r = rank / U;
+    int64_t Wu = kv_width(c, U, u), n = rows_of(c, rank), W = 0;
+    sim_bytes x = context_formula(c, U, r, Wu, e, eR);
+    for (int j = 0; j < U; j++) W += kv_width(c, U, j);
+    int64_t e_home = W > (int64_t)c->Hkv * (c->D + c->Dv) ? eR : e; /* K,V heads of several members come home as sums */
+    int64_t Hu = heads_before(c->H, U, u + 1) - heads_before(c->H, U, u);
+    for (int j = 0; j < U; j++) {
+        if (j == u) continue;
+        int64_t Hj = heads_before(c->H, U, j + 1) - heads_before(c->H, U, j), Wj = kv_width(c, U, j), nj = rows_of(c, r * U + j);
+        x.forward += n * Hj * c->D * e + n * Wj * e + nj * Hu * (c->Dv * e + 2 * eR);
+        x.backward += n * Hj * (c->Dv * e + eR) + n * Hj * (c->D * e + 2 * eR) + n * Wj * e + nj * Hu * c->D * e + nj * Wu * e_home;
+    }
+    return x;
+}
+
+bool sim_case_check_formula(const sim_case *c)
+{
+    weft_sim_result out;
+    char text[300];
+    if (!sim_case_run(c, &out)) return false;
+    for (int r = 0; r < c->P; r++) {
+        sim_bytes want = sim_case_formula(c, r);
+        const weft_sim_rank_result *x = &out.rank[r];
+        if (x->forward_bytes != want.forward || x->backward_bytes != want.backward)
+            fail_msg("%s: rank %d sent %lld and %lld bytes, the formulas say %lld and %lld", sim_case_text(c, text, sizeof text), r,
+                     (long long)x->forward_bytes, (long long)x->backward_bytes, (long long)want.forward, (long long)want.backward);
+    }
+    weft_sim_result_free(&out);
+    return true;
+}
