@@ -19,7 +19,7 @@ static weft_status check_same(weft_comm *comm, int64_t hash)
 static weft_status alloc_slot(weft_cp_plan *plan, weft_arena *arena, weft__cp_slot *slot)
 {
     WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp slots", &slot->kv_rows));
-    WEFT_TRY(WEFT_NEW0(arena, plan->pair_capacity, "cp slots", &slot->pairs));
+    WEFT_TRY(WEFT_NEW(arena, plan->pair_capacity, "cp slots", &slot->pairs)); /* never all used: pages that are not cost nothing */
     return WEFT_NEW0(arena, (int64_t)plan->P * plan->waves + 1, "cp slots", &slot->first);
 }
 

@@ -20,7 +20,7 @@ weft_status weft__heads_rows_alloc(const weft_cp_plan *plan, weft_arena *arena, 
     out->capacity = most_ranges(plan, group_rows);
     WEFT_TRY(WEFT_NEW0(arena, s->U, "cp head rows", &out->rows));
     WEFT_TRY(WEFT_NEW0(arena, s->U + 1, "cp head rows", &out->first));
-    return WEFT_NEW0(arena, out->capacity, "cp head rows", &out->range);
+    return WEFT_NEW(arena, out->capacity, "cp head rows", &out->range);
 }
 
 typedef struct walk { /* over the segments of one group */

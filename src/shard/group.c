@@ -82,9 +82,9 @@ weft_status weft_shard_group(weft_shard *out, const weft_shard *in, int U)
     for (int r = 0; r < out->P; r++) {
         int64_t begin = in->first[r * U], n = in->first[(r + 1) * U] - begin;
         out->first[r] = w.rank_begin = w.n;
-        /* Groups before this one have shrunk or kept their size, and so does each document: w.n <= begin, and
-         * joining never overtakes what it reads. */
-        weft_segment *list = out->seg + begin;
+        /* Groups before this one have shrunk or kept their size, and so does each document: w.n <= begin, so there is
+         * room, and joining never overtakes what it reads. */
+        weft_segment *list = out->seg + w.n;
         memcpy(list, in->seg + begin, (size_t)n * sizeof *list);
         sort(list, n);
         weft__run stripe = {0, 0, 0, 0};
