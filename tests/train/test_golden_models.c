@@ -46,8 +46,21 @@ static void fp64_and_bf16(void **state)
     }
 }
 
+/* Strategies with head groups and direct exchanges, on 1 x 4, 2 x 2 and 1 x 6 (dp x cp). */
+static void fp32_grids(void **state)
+{
+    (void)state;
+    static const char *const strategy[] = {"dcp", "dcp-ring", "pairwise"}, *const layout[] = {"contiguous", "zigzag"};
+    static const struct { int dp, cp; } mesh[] = {{1, 4}, {2, 2}, {1, 6}};
+    char dir[TEST_FILES_MAX][512];
+    int n = test_golden_files("models", "", dir);
+    for (int i = 0; i < n; i++)
+        for (int s = 0; s < 3; s++)
+            for (int m = 0; m < 3; m++) run_model(dir[i], strategy[s], layout[(i + s + m) % 2], mesh[m].cp, mesh[m].dp, "fp32");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32), cmocka_unit_test(fp64_and_bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32), cmocka_unit_test(fp32_grids), cmocka_unit_test(fp64_and_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
