@@ -78,13 +78,13 @@ static int64_t range_capacity(const weft_cp_plan *plan)
 
 static weft_status alloc_need(const weft_cp_plan *plan, weft_arena *arena, const pairwise *s, needs *x)
 {
-    WEFT_TRY(WEFT_NEW0(arena, s->range_capacity, "cp needs", &x->range));
+    WEFT_TRY(WEFT_NEW(arena, s->range_capacity, "cp needs", &x->range));
     WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp needs", &x->take));
     WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp needs", &x->give));
     x->take_kv = x->take;
     x->give_kv = x->give;
     if (!s->groups) return WEFT_OK;
-    WEFT_TRY(WEFT_NEW0(arena, s->range_capacity, "cp needs", &x->wide));
+    WEFT_TRY(WEFT_NEW(arena, s->range_capacity, "cp needs", &x->wide));
     WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp needs", &x->take_kv));
     return WEFT_NEW0(arena, plan->P, "cp needs", &x->give_kv);
 }
