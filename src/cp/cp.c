@@ -106,7 +106,7 @@ static void fill(weft_cp_plan *plan)
     plan->part_row_bytes = (size_t)width * weft_dtype_size(weft_prec_real(p->prec));
     plan->q_rows_max = plan->group * weft_shard_max_rows(p->layout, p->B, p->Tq, all);
     plan->kv_rows_max = plan->group * weft_shard_max_rows(p->layout, p->B, p->T, all);
-    plan->waves = (int)weft_layout_pieces(p->layout);
+    plan->waves = (int)weft_layout_pieces(p->layout, plan->group);
     plan->pair_capacity = plan->strategy->context ? 0 : weft__cp_pair_capacity(plan);
     plan->run.threads = plan->ctx->threads;
     plan->run.charge = plan->kern->charge;

@@ -13,7 +13,7 @@
 
 int64_t weft__cp_pair_capacity(const weft_cp_plan *plan)
 {
-    return weft_layout_pieces(plan->problem.layout) * weft__cp_segments(plan);
+    return weft_layout_pieces(plan->problem.layout, plan->group) * weft__cp_segments(plan);
 }
 
 static bool visible(const weft_mask *mask, const weft_segment *q, const weft_segment *k)

@@ -7,37 +7,6 @@
 
 #include <string.h>
 
-static bool before(const weft_segment *a, const weft_segment *b)
-{
-    return a->row != b->row ? a->row < b->row : a->token < b->token;
-}
-
-static void sift_down(weft_segment *seg, int64_t i, int64_t n)
-{
-    weft_segment x = seg[i];
-    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && before(&seg[child], &seg[child + 1])) child++;
-        if (!before(&x, &seg[child])) break;
-        seg[i] = seg[child];
-    }
-    seg[i] = x;
-}
-
-/* Heap sort: in place (a merge of U lists needs U cursors, and nothing may be allocated), n log n always. */
-static void sort(weft_segment *seg, int64_t n)
-{
-    bool sorted = true;
-    for (int64_t i = 0; i + 1 < n; i++) sorted = sorted && before(&seg[i], &seg[i + 1]);
-    if (sorted) return;
-    for (int64_t i = n / 2 - 1; i >= 0; i--) sift_down(seg, i, n);
-    for (int64_t i = n - 1; i > 0; i--) {
-        weft_segment top = seg[0];
-        seg[0] = seg[i];
-        seg[i] = top;
-        sift_down(seg, 0, i);
-    }
-}
-
 /* The group's tokens of one document, of which list[0..n) are the pieces. In runs, they are the tokens of the wider
  * stripe from the first one to the last one. */
 static weft_status join_stripes(weft__writer *w, const weft_segment *list, int64_t n, const weft__run *stripe)
@@ -86,7 +55,7 @@ weft_status weft_shard_group(weft_shard *out, const weft_shard *in, int U)
          * room, and joining never overtakes what it reads. */
         weft_segment *list = out->seg + w.n;
         memcpy(list, in->seg + begin, (size_t)n * sizeof *list);
-        sort(list, n);
+        weft__sort(list, n, weft__by_token);
         weft__run stripe = {0, 0, 0, 0};
         bool striped = in->layout.kind == WEFT_LAYOUT_STRIPED;
         if (striped) stripe = weft__layout_get(out->layout)->run(out->layout, in->T, out->P, r, 0);

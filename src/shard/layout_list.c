@@ -10,13 +10,14 @@ static const weft__layout_ops *const table[WEFT_LAYOUT_COUNT] = {
     [WEFT_LAYOUT_CONTIGUOUS] = &weft__layout_contiguous,
     [WEFT_LAYOUT_ZIGZAG] = &weft__layout_zigzag,
     [WEFT_LAYOUT_STRIPED] = &weft__layout_striped,
+    [WEFT_LAYOUT_BALANCED] = &weft__layout_balanced,
 };
 
 const weft__layout_ops *weft__layout_get(weft_layout l) { return table[l.kind]; }
 
 const char *weft_layout_name(weft_layout l) { return table[l.kind]->name; }
 
-int64_t weft_layout_pieces(weft_layout l) { return table[l.kind]->pieces; }
+int64_t weft_layout_pieces(weft_layout l, int U) { return table[l.kind]->pieces * (table[l.kind]->joins ? 1 : U); }
 
 weft_layout weft__layout_group(weft_layout l, int U)
 {
@@ -65,5 +66,5 @@ weft_status weft_layout_parse(const char *s, weft_layout *out)
     }
     const char *near = s ? weft_suggest(s, names, WEFT_LAYOUT_COUNT) : NULL;
     return weft_fail(WEFT_ERR_REFUSED, "layout \"%s\" is unknown; use %s", s ? s : "",
-                     near ? near : "contiguous, zigzag or striped:k");
+                     near ? near : "contiguous, zigzag, striped:k or balanced");
 }

@@ -48,7 +48,17 @@ weft_status weft_shard_alloc(weft_shard *s, weft_arena *arena, int P, int64_t ca
     *s = (weft_shard){.P = P, .capacity = capacity};
     WEFT_TRY(WEFT_NEW(arena, capacity, "shard segments", &s->seg));
     WEFT_TRY(WEFT_NEW0(arena, (int64_t)P + 1, "shard segments", &s->first));
-    return WEFT_NEW0(arena, P, "shard segments", &s->rows);
+    WEFT_TRY(WEFT_NEW0(arena, P, "shard segments", &s->rows));
+    struct weft_shard_work *w;
+    WEFT_TRY(WEFT_NEW(arena, 1, "shard work", &w));
+    s->work = w;
+    WEFT_TRY(WEFT_NEW(arena, capacity + 1, "shard work", &w->tokens));
+    WEFT_TRY(WEFT_NEW(arena, capacity + 1, "shard work", &w->area));
+    WEFT_TRY(WEFT_NEW(arena, P, "shard work", &w->room));
+    WEFT_TRY(WEFT_NEW(arena, P, "shard work", &w->load));
+    WEFT_TRY(WEFT_NEW(arena, P, "shard work", &w->ranks));
+    WEFT_TRY(WEFT_NEW(arena, P, "shard work", &w->full));
+    return WEFT_NEW(arena, 2 * (int64_t)P, "shard work", &w->cut);
 }
 
 /* The first document from d on that ends behind `token`: cu[i] <= token < cu[i+1]. Doubling steps: often it is near. */
@@ -78,6 +88,19 @@ static weft_status append_run(weft__writer *w, const weft_docs *docs, int64_t b,
     return WEFT_OK;
 }
 
+static weft_status cut_runs(weft_shard *s, const weft__layout_ops *ops, const weft_docs *docs)
+{
+    weft__writer w = {s, 0, 0};
+    for (int r = 0; r < s->P; r++) {
+        s->first[r] = w.rank_begin = w.n;
+        for (int64_t b = 0; b < docs->B; b++)
+            for (int64_t i = 0; i < ops->runs; i++)
+                WEFT_TRY(append_run(&w, docs, b, ops->run(s->layout, docs->T, s->P, r, i)));
+    }
+    s->first[s->P] = w.n;
+    return WEFT_OK;
+}
+
 weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *docs, int64_t pos0)
 {
     WEFT_TRY(weft_docs_check(docs));
@@ -90,18 +113,9 @@ weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *
                     (long long)pos0, (long long)b, (long long)(docs->first[b + 1] - docs->first[b] - 1));
     const weft__layout_ops *ops = weft__layout_get(layout);
     s->layout = layout, s->B = docs->B, s->T = docs->T, s->pos0 = pos0;
-    weft__writer w = {s, 0, 0};
-    for (int r = 0; r < s->P; r++) {
-        s->first[r] = w.rank_begin = w.n;
-        for (int64_t b = 0; b < docs->B; b++)
-            for (int64_t i = 0; i < ops->runs; i++)
-                WEFT_TRY(append_run(&w, docs, b, ops->run(layout, docs->T, s->P, r, i)));
-        s->rows[r] = weft_shard_rows(layout, docs->B, docs->T, s->P, r);
-    }
-    s->first[s->P] = w.n;
-    return WEFT_OK;
+    for (int r = 0; r < s->P; r++) s->rows[r] = weft_shard_rows(layout, docs->B, docs->T, s->P, r);
+    return ops->make ? ops->make(s, docs) : cut_runs(s, ops, docs);
 }
-
 int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int rank)
 {
     const weft__layout_ops *ops = weft__layout_get(layout);

@@ -22,7 +22,7 @@ typedef struct weft_segment { /* `len` tokens of one document of one row, in run
 /* How far the i-th token of a segment lies behind its first. */
 static inline int64_t weft_segment_step(const weft_segment *s, int64_t i) { return i / s->run * s->stride + i % s->run; }
 
-typedef enum { WEFT_LAYOUT_CONTIGUOUS, WEFT_LAYOUT_ZIGZAG, WEFT_LAYOUT_STRIPED, WEFT_LAYOUT_COUNT } weft_layout_kind;
+typedef enum { WEFT_LAYOUT_CONTIGUOUS, WEFT_LAYOUT_ZIGZAG, WEFT_LAYOUT_STRIPED, WEFT_LAYOUT_BALANCED, WEFT_LAYOUT_COUNT } weft_layout_kind;
 typedef struct weft_layout {
     weft_layout_kind kind;
     int64_t block; /* k of striped:k (0 is 1); 0 for the others */
@@ -51,12 +51,14 @@ typedef struct weft_shard {
     weft_segment *seg;       /* of rank r: seg[first[r]] .. seg[first[r+1]-1] */
     int64_t *first;          /* [P+1] */
     int64_t *rows;           /* [P] tokens of rank r */
+    struct weft_shard_work *work; /* scratch of weft_shard_make */
 } weft_shard;
 
 /* Segments that P ranks can need for B rows of T tokens with at most `docs` documents in all (with empty ones). */
 int64_t weft_shard_capacity(weft_layout layout, int64_t B, int64_t T, int64_t docs, int P);
-/* The most segments of one document of a row that one of the ranks can hold, or a group of neighbouring ranks. */
-int64_t weft_layout_pieces(weft_layout layout);
+/* The most segments of one document of a row that U neighbouring ranks can hold together (joined, as by
+ * weft_shard_group; U = 1: one rank). */
+int64_t weft_layout_pieces(weft_layout layout, int U);
 weft_status weft_shard_alloc(weft_shard *s, weft_arena *arena, int P, int64_t capacity);
 /* Fills s. pos0 != 0 needs one document per row. Refuses more segments than fit. LOCAL, same on every rank. */
 weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *docs, int64_t pos0);

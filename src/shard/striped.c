@@ -27,4 +27,4 @@ static int64_t capacity(weft_layout l, int64_t B, int64_t T, int64_t docs, int P
     return weft_min_i64(times(docs, 2 * (int64_t)P), B * weft_ceil_div(T, block_of(l, T)) + docs);
 }
 
-const weft__layout_ops weft__layout_striped = {"striped", true, 2, 1, run, capacity};
+const weft__layout_ops weft__layout_striped = {"striped", true, 2, true, 1, run, capacity, NULL};

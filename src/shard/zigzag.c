@@ -9,4 +9,4 @@ static weft__run run(weft_layout l, int64_t T, int P, int rank, int64_t i)
     return weft__chunk(T, n, i == 0 ? rank : n - 1 - rank);
 }
 
-const weft__layout_ops weft__layout_zigzag = {"zigzag", false, 2, 2, run, weft__chunk_capacity};
+const weft__layout_ops weft__layout_zigzag = {"zigzag", false, 2, true, 2, run, weft__chunk_capacity, NULL};

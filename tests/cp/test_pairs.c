@@ -13,7 +13,7 @@ typedef struct fixture { weft_mem mem; weft_arena *arena; } fixture;
 static void make_plan(fixture *f, weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *s, int rank, int64_t docs,
                       weft_mask mask)
 {
-    *plan = (weft_cp_plan){.P = s->P, .rank = rank, .group = 1, .waves = (int)weft_layout_pieces(s->layout),
+    *plan = (weft_cp_plan){.P = s->P, .rank = rank, .group = 1, .waves = (int)weft_layout_pieces(s->layout, 1),
                            .problem = {.B = s->B, .T = s->T, .max_docs = docs, .layout = s->layout}, .desc = {.mask = mask}};
     plan->pair_capacity = weft__cp_pair_capacity(plan);
     *slot = (weft__cp_slot){0};

@@ -53,7 +53,7 @@ static inline void make_shard(shard_world *w, weft_shard *s, weft_layout layout,
 /* Every layout, striped with several blocks. */
 static const weft_layout all_layouts[] = {
     {WEFT_LAYOUT_CONTIGUOUS, 0}, {WEFT_LAYOUT_ZIGZAG, 0}, {WEFT_LAYOUT_STRIPED, 1}, {WEFT_LAYOUT_STRIPED, 2},
-    {WEFT_LAYOUT_STRIPED, 3},    {WEFT_LAYOUT_STRIPED, 7}, {WEFT_LAYOUT_STRIPED, 1000}};
+    {WEFT_LAYOUT_STRIPED, 3},    {WEFT_LAYOUT_STRIPED, 7}, {WEFT_LAYOUT_STRIPED, 1000}, {WEFT_LAYOUT_BALANCED, 0}};
 enum { ALL_LAYOUTS = sizeof all_layouts / sizeof *all_layouts };
 
 #endif

@@ -30,6 +30,20 @@ static bool rows_match(const weft_shard *group, const weft_shard *ranks, int U)
     return true;
 }
 
+/* Nothing is left to join, and no document is in more pieces than promised. */
+static bool pieces_fit(const weft_shard *s, int rank, int64_t most)
+{
+    int64_t pieces = 1;
+    for (int64_t i = s->first[rank] + 1; i < s->first[rank + 1]; i++) {
+        const weft_segment *a = &s->seg[i - 1], *b = &s->seg[i];
+        bool same = a->row == b->row && a->doc == b->doc;
+        if (same && a->stride == 1 && b->stride == 1 && a->token + a->len == b->token) return false;
+        pieces = same ? pieces + 1 : 1;
+        if (pieces > most) return false;
+    }
+    return true;
+}
+
 static bool same_segments(const weft_shard *a, const weft_shard *b)
 {
     size_t n = (size_t)a->first[a->P];
@@ -52,6 +66,12 @@ static void check_group(shard_world *w, const docs_case *c, weft_layout layout, 
     assert_ok(weft_shard_alloc(&group, w->arena, P / U, ranks.capacity));
     assert_ok(weft_shard_group(&group, &ranks, U));
     if (!rows_match(&group, &ranks, U)) fail_at(layout, c->docs.T, P, U, kind, "wrong rows");
+    for (int r = 0; r < group.P; r++)
+        if (!pieces_fit(&group, r, weft_layout_pieces(layout, U))) fail_at(layout, c->docs.T, P, U, kind, "too many pieces");
+    if (layout.kind == WEFT_LAYOUT_BALANCED) { /* dealt anew for R ranks it would be another shard */
+        weft_arena_release(w->arena, mark);
+        return;
+    }
     make_shard(w, &want, wider(layout, U), &c->docs, P / U, pos0);
     if (!same_segments(&group, &want)) fail_at(layout, c->docs.T, P, U, kind, "not the layout of R ranks");
     weft_arena_release(w->arena, mark);

@@ -23,7 +23,7 @@ static void check_order_and_pieces(const weft_shard *s, int rank)
         assert_true(a->row < b->row || (a->row == b->row && end < b->token));
         assert_true(!same || a->stride > 1 || b->stride > 1 || end + 1 < b->token); /* nothing is left to merge */
         pieces = same ? pieces + 1 : 1;
-        assert_true(pieces <= weft_layout_pieces(s->layout));
+        assert_true(pieces <= weft_layout_pieces(s->layout, 1));
     }
 }
 
