@@ -61,7 +61,9 @@ typedef struct weft_attention_params {
     bool backward;            /* default true; false saves the buffers of backward */
     const char *strategy;     /* "auto" (default), "none" (1 rank), "pcp", "ring", "pairwise"; with head groups: "dcp",
                                  "dcp-ring", "dcp-pairwise", "ulysses" (one group of all ranks) */
-    const char *layout;       /* "zigzag" (default), "contiguous", "striped", "striped:K", "balanced" */
+    const char *layout;       /* "zigzag" (default): two chunks of a row, an early and a late one; "contiguous";
+                                 "striped:k": every P-th stripe of k tokens ("striped": k = 1); "balanced": whole
+                                 documents where they fit, cut so that token counts and causal work are even */
     bool overlap;             /* default true: exchange and compute at once; no bit changes */
     int threads;              /* of this rank; 0 (default): cores / ranks, at least 1 */
     int head_size;            /* ranks per head group, a divisor of the ranks that is at most H; 0 (default): the largest

@@ -6,14 +6,19 @@
  * square, in which neither x nor y comes twice. Groups share no rows, so wave w of a block is the union of
  * wave w of all its groups.
  *
- * How many pairs can there be? On this rank a document lies in at most a = weft_layout_pieces segments, and with c_d
- * segments of document d on all ranks together it makes at most a c_d pairs over all blocks. The sum of all c_d is the
- * number of key segments, at most weft__cp_segments (which bind checks). */
+ * How many pairs can there be? With c_d segments of document d on all ranks together, of which at most
+ * min(a, c_d) on this one (a = weft_layout_pieces of the group), it makes at most min(a, c_d) c_d pairs over all blocks.
+ * The sum of all c_d is the number of key segments, at most N = weft__cp_segments (which bind checks; a group
+ * has no more segments than its ranks). So there are at most a N pairs. Where most documents lie in one segment, less:
+ * those with c_d = 1 make one pair each, the others at most a c_d <= 2 a (c_d - 1), and the sum of c_d - 1 over documents
+ * is at most N - documents: together  documents + 2 a (N - documents). */
 #include "cp/cp_impl.h"
 
 int64_t weft__cp_pair_capacity(const weft_cp_plan *plan)
 {
-    return weft_layout_pieces(plan->problem.layout, plan->group) * weft__cp_segments(plan);
+    int64_t docs = plan->problem.max_docs, most = weft__cp_segments(plan);
+    int64_t pieces = weft_layout_pieces(plan->problem.layout, plan->group);
+    return weft_min_i64(pieces * most, docs + 2 * pieces * (most - docs));
 }
 
 static bool visible(const weft_mask *mask, const weft_segment *q, const weft_segment *k)

@@ -5,16 +5,16 @@
 #include "harness/cp_case.h"
 #include "cp/cp_impl.h"
 
-enum { MAX_P = 6, MAX_ROWS = 128 };
+enum { MAX_ROWS = 128 };
 
 typedef struct fixture { weft_mem mem; weft_arena *arena; } fixture;
 
 /* A plan of which only what bind reads is filled. */
 static void make_plan(fixture *f, weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *s, int rank, int64_t docs,
-                      weft_mask mask)
+                      weft_mask mask, weft_layout layout, int group)
 {
-    *plan = (weft_cp_plan){.P = s->P, .rank = rank, .group = 1, .waves = (int)weft_layout_pieces(s->layout, 1),
-                           .problem = {.B = s->B, .T = s->T, .max_docs = docs, .layout = s->layout}, .desc = {.mask = mask}};
+    *plan = (weft_cp_plan){.P = s->P, .rank = rank, .group = group, .waves = (int)weft_layout_pieces(layout, group),
+                           .problem = {.B = s->B, .T = s->T, .max_docs = docs, .layout = layout}, .desc = {.mask = mask}};
     plan->pair_capacity = weft__cp_pair_capacity(plan);
     *slot = (weft__cp_slot){0};
     assert_ok(WEFT_NEW0(f->arena, plan->pair_capacity, "pairs", &slot->pairs));
@@ -80,36 +80,53 @@ static void check_block(const weft_cp_plan *plan, const weft__cp_slot *slot, con
 }
 
 static const weft_layout layouts[] = {{WEFT_LAYOUT_CONTIGUOUS, 0}, {WEFT_LAYOUT_ZIGZAG, 0}, {WEFT_LAYOUT_STRIPED, 1},
-                                      {WEFT_LAYOUT_STRIPED, 3}};
+                                      {WEFT_LAYOUT_STRIPED, 3}, {WEFT_LAYOUT_BALANCED, 0}};
+
+static const weft_mask masks[] = {
+    {true, -1, -1, 0}, {false, -1, -1, 0}, {true, 3, -1, 0}, {false, 1, 2, 0}, {true, 2, 1, 7}};
+
+/* Groups of U ranks, as an inner plan binds them. */
+static void check_groups(fixture *f, const weft_shard *ranks, weft_layout layout, int U, int64_t docs)
+{
+    weft_shard s;
+    assert_ok(weft_shard_alloc(&s, f->arena, ranks->P / U, ranks->capacity));
+    assert_ok(weft_shard_group(&s, ranks, U));
+    for (size_t m = 0; m < sizeof masks / sizeof *masks; m++)
+        for (int r = 0; r < s.P; r++) {
+            weft_mark mark = weft_arena_mark(f->arena);
+            weft_cp_plan plan;
+            weft__cp_slot slot;
+            make_plan(f, &plan, &slot, &s, r, docs, masks[m], layout, U);
+            assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
+            for (int i = 0; i < s.P; i++) check_block(&plan, &slot, &s, i);
+            weft_arena_release(f->arena, mark);
+        }
+}
+
+static void check_shard(fixture *f, int64_t B, int64_t T, int pattern, int P, weft_layout layout)
+{
+    cp_docs d = cp_docs_make(B, T, pattern);
+    weft_docs docs = {B, T, d.cu, d.first};
+    weft_mark mark = weft_arena_mark(f->arena);
+    weft_shard s;
+    make_shard(f, &s, layout, &docs, P);
+    for (int U = 1; U <= P; U++)
+        if (P % U == 0) check_groups(f, &s, layout, U, d.total);
+    weft_arena_release(f->arena, mark);
+    cp_docs_free(&d);
+}
 
 static void every_visible_pair_once(void **state)
 {
     (void)state;
+    static const int ranks[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
     fixture f = {0};
     assert_ok(weft_arena_create(&f.arena, &f.mem, "test", NULL));
-    static const weft_mask masks[] = {
-        {true, -1, -1, 0}, {false, -1, -1, 0}, {true, 3, -1, 0}, {false, 1, 2, 0}, {true, 2, 1, 7}};
-    for (int64_t T = 1; T <= 33; T += T < 9 ? 1 : 8)
+    for (int64_t T = 1; T <= 33; T += T < 9 ? 2 : 12)
         for (int pattern = 0; pattern < 4; pattern++)
-            for (int P = 1; P <= MAX_P; P++)
-                for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
-                    int64_t B = 1 + T % 2;
-                    cp_docs d = cp_docs_make(B, T, pattern);
-                    weft_docs docs = {B, T, d.cu, d.first};
-                    weft_mark mark = weft_arena_mark(f.arena);
-                    weft_shard s;
-                    make_shard(&f, &s, layouts[l], &docs, P);
-                    for (size_t m = 0; m < sizeof masks / sizeof *masks; m++)
-                        for (int r = 0; r < P; r++) {
-                            weft_cp_plan plan;
-                            weft__cp_slot slot;
-                            make_plan(&f, &plan, &slot, &s, r, d.total, masks[m]);
-                            assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
-                            for (int i = 0; i < P; i++) check_block(&plan, &slot, &s, i);
-                        }
-                    weft_arena_release(f.arena, mark);
-                    cp_docs_free(&d);
-                }
+            for (size_t p = 0; p < sizeof ranks / sizeof *ranks; p++)
+                for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++)
+                    check_shard(&f, 1 + T / 2 % 2, T, pattern, ranks[p], layouts[l]);
     weft_arena_destroy(f.arena);
 }
 
@@ -128,7 +145,7 @@ static void blocks_that_nobody_sees_are_empty(void **state)
         for (int r = 0; r < P; r++) {
             weft_cp_plan plan;
             weft__cp_slot slot;
-            make_plan(&f, &plan, &slot, &s, r, 1, (weft_mask){true, window ? 9 : -1, -1, 0});
+            make_plan(&f, &plan, &slot, &s, r, 1, (weft_mask){true, window ? 9 : -1, -1, 0}, s.layout, 1);
             assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
             for (int i = 0; i < P; i++) {
                 const int64_t *at = slot.first + i * plan.waves;
@@ -160,7 +177,7 @@ static void many_documents(void **state)
         for (int r = 0; r < P; r++) {
             weft_cp_plan plan;
             weft__cp_slot slot;
-            make_plan(&f, &plan, &slot, &s, r, DOCS, (weft_mask){true, -1, -1, 0});
+            make_plan(&f, &plan, &slot, &s, r, DOCS, (weft_mask){true, -1, -1, 0}, s.layout, 1);
             assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
             pairs += slot.first[P * plan.waves];
         }
@@ -181,7 +198,7 @@ static void more_documents_than_planned_are_refused(void **state)
     weft_cp_plan plan;
     weft__cp_slot slot;
     make_shard(&f, &s, layouts[0], &docs, 1);
-    make_plan(&f, &plan, &slot, &s, 0, 2, (weft_mask){true, -1, -1, 0});
+    make_plan(&f, &plan, &slot, &s, 0, 2, (weft_mask){true, -1, -1, 0}, s.layout, 1);
     assert_refused(weft__cp_bind_pairs(&plan, &slot, &s, &s), "made for 2 documents");
     weft_arena_destroy(f.arena);
 }

@@ -198,11 +198,16 @@ static weft_cp_io io_of(const local *x, const cp_case *c)
                         .dv_ld = x->dv.ld, .dsinks = c->sinks ? x->dsinks.data : NULL, .kept = x->kept.n ? x->kept.data : NULL};
 }
 
+static weft_layout layout_of(const cp_job *job)
+{
+    return (int)job->layout == CP_STRIPED_3 ? (weft_layout){WEFT_LAYOUT_STRIPED, 3} : (weft_layout){job->layout, job->c->block};
+}
+
 static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *job, int P, int64_t T, int64_t pos0,
                               bool use_docs)
 {
     const cp_case *c = job->c;
-    weft_layout layout = {job->layout, c->block};
+    weft_layout layout = layout_of(job);
     cp_docs whole = cp_docs_make(c->B, T, 0);
     weft_docs docs = {c->B, T, use_docs ? c->cu : whole.cu, use_docs ? c->first : whole.first};
     weft_status st = weft_shard_alloc(s, arena, P, weft_shard_capacity(layout, c->B, T, docs.first[c->B] - c->B, P));
@@ -220,7 +225,7 @@ static weft_cp_problem problem_of(const cp_job *job, const void *alibi)
                              .max_docs = c->cu ? c->first[c->B] - c->B : c->B, .H = c->H, .Hkv = c->Hkv, .D = c->D,
                              .Dv = c->Dv, .scale = c->scale != 0 ? c->scale : 1 / sqrt(c->D), .softcap = c->softcap,
                              .mask = c->mask, .dropout = c->dropout, .seed = c->seed, .alibi = c->alibi ? alibi : NULL,
-                             .sinks = c->sinks, .layout = {job->layout, c->block}, .need_backward = true, .slots = 2};
+                             .sinks = c->sinks, .layout = layout_of(job), .need_backward = true, .slots = 2};
 }
 
 static weft_counters counters(weft_comm *comm)
@@ -513,7 +518,7 @@ static const way ways[] = {
     {"dcp-ring", false, 2, BY_GRID, {.keep_heads = true}},
     {"dcp-pairwise", true, 1, BY_GRID, {0}},
 };
-enum { LAYOUTS = 2, WAYS = sizeof ways / sizeof *ways };
+enum { WAYS = sizeof ways / sizeof *ways };
 _Static_assert((int)WAYS == (int)CP_WAYS, "what callers of cp_jobs have room for");
 
 /* Head ranks of the grid: as many as can be. */
@@ -589,7 +594,7 @@ static void check_layout(const cp_case *c, const cp_data *data, const cp_result 
 
 static void check_ranks(const cp_case *c, const cp_data *data, const cp_result *one, int P, double across, double lse_weight)
 {
-    for (int l = 0; l < LAYOUTS; l++) check_layout(c, data, one, P, (weft_layout_kind)l, across, lse_weight);
+    for (int l = 0; l < CP_LAYOUTS; l++) check_layout(c, data, one, P, (weft_layout_kind)l, across, lse_weight);
 }
 
 void cp_check_all(const cp_case *c, const int *ranks, int n, double exact, double across, double lse_weight)
