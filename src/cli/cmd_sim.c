@@ -21,6 +21,7 @@ typedef struct request {
     weft_profile profile;
     weft_sim_ask ask;      /* but for strategy and layout */
     weft_docs docs;
+    int64_t first_layer, last_layer; /* of the model, that have this attention */
     int traced[RANKS_MAX];
     entry *list;
     int n, best;           /* best: -1 none */
@@ -131,6 +132,21 @@ static weft_status traced_ranks(request *q)
     return WEFT_OK;
 }
 
+/* The attention of the model's layers; where some have a window and some none, of those that are more. */
+static weft_cp_problem most_layers(request *q, const weft_model_config *config)
+{
+    const weft_run_options *o = &q->cli->options;
+    weft_model_options mo = {.prec = q->cli->run.prec, .B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch,
+                             .layout = q->cli->run.layout, .cp = q->cli->run.cp, .train = true, .slots = 1};
+    weft_layer_attention kind[2];
+    int n = weft_model_attention(config, &mo, kind), most = 0;
+    for (int i = 1; i < n; i++)
+        if (kind[i].last_layer - kind[i].first_layer > kind[most].last_layer - kind[most].first_layer) most = i;
+    q->first_layer = kind[most].first_layer;
+    q->last_layer = kind[most].last_layer;
+    return kind[most].problem;
+}
+
 static weft_status make_ask(request *q)
 {
     const weft_cli *cli = q->cli;
@@ -141,13 +157,8 @@ static weft_status make_ask(request *q)
         return weft_fail(WEFT_ERR_REFUSED, "cp %d x dp %lld are more than %d ranks, which is as many as are simulated",
                          cli->run.mesh.cp, (long long)o->dp, RANKS_MAX);
     q->profile = cli->run.cp.profile ? *cli->run.cp.profile : weft_profile_default();
-    q->ask = (weft_sim_ask){
-        .problem = {.prec = cli->run.prec, .B = o->micro_batch, .Tq = o->seq_length, .T = o->seq_length,
-                    .max_docs = o->micro_batch, .H = config.H, .Hkv = config.Hkv, .D = config.D, .Dv = config.D,
-                    .scale = 1, .mask = {true, config.window > 0 ? config.window - 1 : -1, -1, 0},
-                    .need_backward = true, .slots = 1},
-        .options = cli->run.cp, .cp = cli->run.mesh.cp, .groups = cli->run.mesh.dp, .layers = (int)o->sim_layers,
-        .needs_poll = !o->sim_hardware_progress};
+    q->ask = (weft_sim_ask){.problem = most_layers(q, &config), .options = cli->run.cp, .cp = cli->run.mesh.cp,
+                            .groups = cli->run.mesh.dp, .layers = (int)o->sim_layers, .needs_poll = !o->sim_hardware_progress};
     q->ask.options.profile = &q->profile;
     if (o->sim_docs) {
         WEFT_TRY(weft_docs_from_text(&q->docs, q->arena, o->sim_docs, o->micro_batch, o->seq_length, (uint64_t)o->seed));
@@ -274,6 +285,8 @@ static void print_head(const request *q)
            weft_prec_name(p->prec));
     if (p->mask.left >= 0) printf(", window %lld", (long long)p->mask.left + 1);
     if (q->ask.docs) printf(", %lld documents", (long long)(q->docs.first[1] - 1));
+    printf("\nlayers     %lld-%lld of the model are like this; simulated: %d", (long long)q->first_layer, (long long)q->last_layer,
+           q->ask.layers);
     printf("\nranks      cp %d x dp %d", q->ask.cp, q->ask.groups);
     if (q->profile.node_ranks) printf(", nodes of %d", q->profile.node_ranks);
     printf("\nrates      %s; attention %.3g Tflop/s, backward x%.3g,\n",

@@ -218,6 +218,8 @@ static weft_status post(void *ep, weft_req *req, weft_queue *queue)
     weft_sim *s = me->sim;
     me->time += s->model.post_seconds;
     catch_up(me);
+    /* After a failure a rank may leave, and its requests with it: none is kept any more. The wait for this one ends at once. */
+    if (s->failed != WEFT_OK) return WEFT_OK;
     WEFT_TRY(look(me));
     weft_req *other = weft_sim_take(&s->waiting, req);
     if (!other) return weft_sim_put(&s->waiting, req) ? WEFT_OK : no_memory(s);

@@ -49,7 +49,7 @@ typedef struct weft_sim_result {
 } weft_sim_result;
 
 /* The real context-parallel code over the simulated transport (weft_run_sim), with kernels that charge time. Refuses
- * what planning refuses. LOCAL */
+ * what planning refuses. Buffers have no memory, so any size is fine that fits into addresses. LOCAL */
 weft_status weft_simulate(weft_sim_result *out, const weft_sim_ask *ask);
 void weft_sim_result_free(weft_sim_result *r);
 /* What a profile says of the network, for weft_run_sim. LOCAL, pure */

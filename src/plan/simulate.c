@@ -2,6 +2,7 @@
 #include "plan/plan.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ weft_sim_model weft_sim_model_of(const weft_profile *p)
                             .link_bytes_per_second = p->link_bytes_per_second,
                             .port_bytes_per_second = p->rank_bytes_per_second, .node_ranks = p->node_ranks,
                             .node_latency_seconds = p->node_latency_seconds,
-                            .node_bytes_per_second = p->node_bytes_per_second, .no_memory = false};
+                            .node_bytes_per_second = p->node_bytes_per_second, .no_memory = true};
 }
 
 typedef struct job { /* shared by all ranks, which are fibers of one thread */
@@ -276,6 +277,16 @@ static weft_status run_job(job *j, weft_arena *arena)
     return WEFT_OK;
 }
 
+/* A refusal is all ranks': which of them spoke first says nothing. */
+static weft_status unranked(weft_status st)
+{
+    int length = 0;
+    const char *message = weft_last_error();
+    if (st == WEFT_ERR_REFUSED && sscanf(message, "rank %*d: %n", &length) == 0 && length > 0)
+        return weft_fail(st, "%s", message + length);
+    return st;
+}
+
 weft_status weft_simulate(weft_sim_result *out, const weft_sim_ask *ask)
 {
     weft_mem mem = {0};
@@ -286,8 +297,9 @@ weft_status weft_simulate(weft_sim_result *out, const weft_sim_ask *ask)
     job j = {.ask = ask, .result = out, .profile = ask->options.profile ? *ask->options.profile : weft_profile_default()};
     weft_status st = run_job(&j, arena);
     weft_arena_destroy(arena);
-    if (st != WEFT_OK) weft_sim_result_free(out);
-    return st;
+    if (st == WEFT_OK) return WEFT_OK;
+    weft_sim_result_free(out);
+    return unranked(st);
 }
 
 void weft_sim_result_free(weft_sim_result *r)

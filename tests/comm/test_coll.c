@@ -148,11 +148,11 @@ static weft_status a2a_body(weft_ctx *ctx, weft_world *w, void *ud)
         }
         int32_t *send = malloc(out_total + 4), *recv = malloc(in_total + 4), *p = send;
         for (int to = 0; to < P; to++)
-            for (size_t i = 0; i < out[to] / 4; i++) *p++ = me * 100000000 + to * 1000000 + (int)i;
+            for (size_t i = 0; i < out[to] / 4; i++) *p++ = me * 50000000 + to * 1000000 + (int)i;
         WEFT_TRY(weft_all_to_all(c, send, out, recv, in));
         p = recv;
         for (int from = 0; from < P; from++)
-            for (size_t i = 0; i < in[from] / 4; i++) REQUIRE(*p++ == from * 100000000 + me * 1000000 + (int)i);
+            for (size_t i = 0; i < in[from] / 4; i++) REQUIRE(*p++ == from * 50000000 + me * 1000000 + (int)i);
         free(send);
         free(recv);
     }
