@@ -199,7 +199,7 @@ static void check_round_trip(weft_isa isa, weft_dtype f8, weft_dtype t, int64_t 
     weft_move_ops op = ops_of(isa);
     weft_attn_run run = with(3);
     const weft_rows to = {.type = t, .ld = 128};
-    for (int64_t row0 = 0; row0 < rows; row0 += 7) { /* any part of a stream decodes by itself */
+    for (int64_t row0 = 0; row0 < rows; row0 += 13) { /* any part of a stream decodes by itself */
         memset(back, 0xff, (size_t)nv * weft_dtype_size(t));
         op.f8_decode(back, &to, c.bytes, &s.v, row0, rows - row0, &run);
         for (int64_t i = 0; i < (rows - row0) * 128; i++) {
@@ -218,10 +218,10 @@ static void check_round_trip(weft_isa isa, weft_dtype f8, weft_dtype t, int64_t 
 static void blocks_round_trip(void **state)
 {
     (void)state;
-    static const int64_t rows[] = {1, 3, 15, 16, 17, 33, 50};
+    static const int64_t rows[] = {1, 16, 17, 37};
     for (int isa = 0; isa < WEFT_ISA_COUNT; isa++)
         for (int p = 0; p < 2 * TYPES && weft_isa_available((weft_isa)isa); p++)
-            for (int i = 0; i < 7; i++)
+            for (int i = 0; i < 4; i++)
                 check_round_trip((weft_isa)isa, p % 2 ? WEFT_F8_E5M2 : WEFT_F8_E4M3, types[p / 2], rows[i]);
 }
 
@@ -229,10 +229,10 @@ static void blocks_round_trip(void **state)
 static void blocks_have_one_form(void **state)
 {
     (void)state;
-    static const int widths_f8[] = {1, 7, 64, 128, 256};
+    static const int widths_f8[] = {1, 7, 64, 256};
     for (int isa = 0; isa < WEFT_ISA_COUNT; isa++)
         for (int p = 0; p < 2 * TYPES && weft_isa_available((weft_isa)isa); p++)
-            for (int w = 0; w < 5; w++) {
+            for (int w = 0; w < 4; w++) {
                 weft_dtype t = types[p / 2];
                 streams s = stream_of(p % 2 ? WEFT_F8_E5M2 : WEFT_F8_E4M3, 2, 3, 2, widths_f8[w]);
                 int64_t rows = 37, n = 2 * widths_f8[w];

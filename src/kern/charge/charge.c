@@ -69,11 +69,13 @@ static size_t work_bytes(const weft_attn_desc *d, int threads)
     return 0;
 }
 
+static void lse(void *out, const void *m, const void *l, int64_t n) { (void)out, (void)m, (void)l, (void)n; }
+
 static const weft_attn_ops attention[WEFT_PREC_COUNT] = {
-    [WEFT_PREC_F64] = {"charge", start, forward_f64, finish, delta, backward_f64, work_bytes},
-    [WEFT_PREC_F32] = {"charge", start, forward_f32, finish, delta, backward_f32, work_bytes},
-    [WEFT_PREC_BF16] = {"charge", start, forward_bf16, finish, delta, backward_bf16, work_bytes},
-    [WEFT_PREC_F16] = {"charge", start, forward_f16, finish, delta, backward_f16, work_bytes},
+    [WEFT_PREC_F64] = {"charge", start, forward_f64, finish, delta, backward_f64, work_bytes, lse},
+    [WEFT_PREC_F32] = {"charge", start, forward_f32, finish, delta, backward_f32, work_bytes, lse},
+    [WEFT_PREC_BF16] = {"charge", start, forward_bf16, finish, delta, backward_bf16, work_bytes, lse},
+    [WEFT_PREC_F16] = {"charge", start, forward_f16, finish, delta, backward_f16, work_bytes, lse},
 };
 
 /* ---- moving rows -------------------------------------------------------------------------------------------- */
