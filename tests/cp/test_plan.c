@@ -103,6 +103,35 @@ static void head_sizes_that_cannot_be(void **state)
     refused_on(3, p, "auto", (weft_cp_options){.head_size = 2}, "do not divide 3 ranks");
 }
 
+/* ---- heads of the members of a head group ------------------------------------------------------------------- */
+
+static void heads_are_dealt_without_padding(void **state)
+{
+    (void)state;
+    static const int want[] = {4, 4, 4, 4, 4, 4, 3, 3};
+    for (int u = 0; u < 8; u++) {
+        weft__cp_heads own = weft__cp_heads_of(30, 30, 8, u), shared = weft__cp_heads_of(30, 6, 8, u);
+        assert_int_equal(own.heads, want[u]);
+        assert_int_equal(own.kv_head0, own.head0); /* every head with its own K,V head */
+        assert_int_equal(own.kv_heads, own.heads);
+        assert_int_equal(shared.kv_head0, shared.head0 / 5);
+    }
+    for (int H = 1; H <= 12; H++)
+        for (int Hkv = 1; Hkv <= H; Hkv++)
+            for (int U = 1; U <= H && H % Hkv == 0; U++) {
+                int next = 0;
+                for (int u = 0; u < U; u++) {
+                    weft__cp_heads h = weft__cp_heads_of(H, Hkv, U, u);
+                    assert_int_equal(h.head0, next);
+                    assert_in_range(h.heads, H / U, H / U + 1);
+                    assert_int_equal(h.kv_head0, h.head0 * Hkv / H);
+                    assert_int_equal(h.kv_head0 + h.kv_heads - 1, (h.head0 + h.heads - 1) * Hkv / H);
+                    next += h.heads;
+                }
+                assert_int_equal(next, H);
+            }
+}
+
 /* ---- one rank, a plan that exists ------------------------------------------------------------------------------- */
 
 typedef struct bench { weft_ctx ctx; weft_world *world; weft_comm *comm; weft_arena *arena; weft_kern kern; } bench;
@@ -184,6 +213,46 @@ static void plans_print_themselves(void **state)
         weft_text_free(&text);
     }
     close_bench(&b);
+}
+
+typedef struct printed { int head_size; const char *strategy, *want; } printed;
+
+static weft_status print_grid(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    const printed *x = ud;
+    weft_comm *comm;
+    weft_arena *arena;
+    weft_kern kern;
+    weft_cp_plan *plan;
+    weft_text text = {0};
+    int ranks[8];
+    for (int i = 0; i < weft_world_size(world); i++) ranks[i] = i;
+    WEFT_TRY(weft_comm_create(&comm, world, ranks, weft_world_size(world), "cp"));
+    WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "test", NULL));
+    WEFT_TRY(weft_kern_init(&kern, WEFT_ISA_REF));
+    weft_cp_problem problem = good();
+    weft_cp_options options = {.strategy = x->strategy, .overlap = true, .head_size = x->head_size};
+    WEFT_TRY(weft_cp_plan_create(&plan, arena, &kern, comm, &problem, &options));
+    weft_cp_describe(plan, &text);
+    bool as_wanted = strcmp(text.data, x->want) == 0;
+    weft_status st = as_wanted ? WEFT_OK : weft_fail(WEFT_ERR_COMPARE, "%s, not %s", text.data, x->want);
+    weft_text_free(&text);
+    weft_cp_plan_destroy(plan);
+    weft_arena_destroy(arena);
+    weft_comm_destroy(comm);
+    return st;
+}
+
+/* 4 heads on 2 K,V heads, 8 ranks: the default is the largest divisor that is at most Hkv. */
+static void grids_print_themselves(void **state)
+{
+    (void)state;
+    printed cases[] = {{0, "dcp", "(heads U=2 (pcp R=4 zigzag (kernel ref)))"},
+                       {4, "dcp-ring", "(heads U=4 (ring R=2 zigzag (kernel ref)))"},
+                       {1, "dcp-pairwise", "(heads U=1 (pairwise P=8 zigzag (kernel ref)))"}};
+    for (int i = 0; i < 3; i++) assert_ok(weft_run_threads(8, print_grid, &cases[i]));
+    printed all = {0, "ulysses", "(heads U=4 (none (kernel ref)))"};
+    assert_ok(weft_run_threads(4, print_grid, &all));
 }
 
 /* ---- choice -------------------------------------------------------------------------------------------------------- */
@@ -269,6 +338,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_refuses), cmocka_unit_test(head_sizes_that_cannot_be),
+        cmocka_unit_test(heads_are_dealt_without_padding), cmocka_unit_test(grids_print_themselves),
         cmocka_unit_test(bind_refuses_what_exceeds_the_plan),
         cmocka_unit_test(plans_print_themselves), cmocka_unit_test(auto_takes_the_cheapest),
         cmocka_unit_test(names_are_those_of_the_table), cmocka_unit_test(faults_act_once_per_step),
