@@ -88,10 +88,11 @@ bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b);
 enum { CP_WAYS = 10 };
 int cp_jobs(const cp_case *c, const cp_data *data, int P, weft_layout_kind layout, cp_job jobs[CP_WAYS]);
 
-/* The whole claim for one case: the P = 1 run is within `exact` of the specification; every strategy and
- * layout, on each of the P in ranks[], is within `across` of P = 1; and for each layout the strategies of one family
- * (those that cut heads and rows alike), overlap on and off, in place and copied, and a second run give the same bits; bytes and messages are
- * those of the plan. Fails the test with the case's name. */
+/* The whole claim for one case: the P = 1 run is within `exact` of the specification; every strategy and layout, on each
+ * of the P in ranks[], is within `across` of P = 1; and for each layout the strategies of one family (those that cut
+ * heads and rows alike), overlap on and off, in place and copied, and a second run give the same bits; bytes and
+ * messages are those of the plan. Zigzag meets every P, the other layouts take turns: odd and even places of ranks[].
+ * Fails the test with the case's name. */
 void cp_check_all(const cp_case *c, const int *ranks, int n, double exact, double across, double lse_weight);
 
 #endif
