@@ -58,7 +58,7 @@ static weft_status bind_wave(const weft_cp_plan *plan, weft__cp_slot *slot, cons
                 slot->pairs[(*n)++] = (weft_attn_pair){
                     .q_row = q_row, .nq = sq->len, .q_pos = sq->start, .q_run = sq->run, .q_step = sq->stride,
                     .k_row = k_row, .nk = sk->len, .k_pos = sk->start, .k_run = sk->run, .k_step = sk->stride,
-                    .base = sk->token - sk->start, .sample = (uint32_t)sq->row};
+                    .base = sk->token - sk->start, .sample = (uint32_t)(q->sample0 + sq->row)};
             }
         }
     }

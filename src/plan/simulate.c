@@ -243,7 +243,7 @@ static weft_status make_shard(weft_shard *s, weft_arena *arena, const weft_sim_a
         WEFT_TRY(WEFT_NEW(arena, B + 1, "documents", &first));
         for (int64_t b = 0; b <= B; b++) first[b] = 2 * b;
         for (int64_t b = 0; b < B; b++) cu[2 * b] = 0, cu[2 * b + 1] = T;
-        docs = (weft_docs){B, T, cu, first};
+        docs = (weft_docs){B, T, cu, first, NULL};
     }
     WEFT_TRY(weft_docs_check(&docs));
     WEFT_TRY(weft_shard_alloc(s, arena, a->cp, weft_shard_capacity(a->problem.layout, B, T, docs.first[B] - B, a->cp)));

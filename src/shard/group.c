@@ -46,7 +46,7 @@ weft_status weft_shard_group(weft_shard *out, const weft_shard *in, int U)
 {
     WEFT_TRY(check(out, in, U));
     out->layout = weft__layout_group(in->layout, U);
-    out->B = in->B, out->T = in->T, out->pos0 = in->pos0;
+    out->B = in->B, out->T = in->T, out->pos0 = in->pos0, out->sample0 = in->sample0;
     weft__writer w = {out, 0, 0};
     for (int r = 0; r < out->P; r++) {
         int64_t begin = in->first[r * U], n = in->first[(r + 1) * U] - begin;

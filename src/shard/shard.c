@@ -112,10 +112,14 @@ weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *
                     "shard: queries that start at position %lld need one document per row; row %lld has %lld",
                     (long long)pos0, (long long)b, (long long)(docs->first[b + 1] - docs->first[b] - 1));
     const weft__layout_ops *ops = weft__layout_get(layout);
-    s->layout = layout, s->B = docs->B, s->T = docs->T, s->pos0 = pos0;
+    s->layout = layout, s->B = docs->B, s->T = docs->T, s->pos0 = pos0, s->sample0 = 0;
     for (int r = 0; r < s->P; r++) s->rows[r] = weft_shard_rows(layout, docs->B, docs->T, s->P, r);
-    return ops->make ? ops->make(s, docs) : cut_runs(s, ops, docs);
+    WEFT_TRY(ops->make ? ops->make(s, docs) : cut_runs(s, ops, docs));
+    for (int64_t i = 0; docs->start && i < s->first[s->P]; i++)
+        s->seg[i].start += docs->start[docs->first[s->seg[i].row] + s->seg[i].doc];
+    return WEFT_OK;
 }
+
 int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int rank)
 {
     const weft__layout_ops *ops = weft__layout_get(layout);

@@ -111,6 +111,7 @@ weft_status weft_engine_forward(weft_engine *e, const int32_t *token, const int3
 {
     int me = e->mesh.at.cp;
     WEFT_TRY(weft_shard_make(&e->shard, e->run->layout, docs, 0));
+    e->shard.sample0 = e->sequence;
     weft_shard_tokens(&e->shard, me, e->index, e->pos);
     for (int64_t i = 0; i < e->shard.rows[me]; i++) {
         e->token[i] = token[e->index[i]];

@@ -61,7 +61,7 @@ static weft_status prepare(weft_attention_case *c)
     WEFT_TRY(weft_shard_alloc(&c->shard_kv, c->arena, P, capacity));
     WEFT_TRY(weft_shard_make(&c->shard_kv, c->run->layout, &c->docs, 0));
     WEFT_TRY(weft_shard_alloc(&c->shard_q, c->arena, P, capacity));
-    WEFT_TRY(weft_shard_make(&c->shard_q, c->run->layout, &c->q_docs, p->T - p->Tq));
+    WEFT_TRY(weft_shard_make(&c->shard_q, c->run->layout, &c->q_docs, 0));
     for (int i = 0; i < WEFT_CASE_TENSORS; i++) WEFT_TRY(take_rows(c, i, me));
     int64_t stats = c->shard_q.rows[me] * p->H;
     size_t real = weft_dtype_size(c->R);
@@ -278,21 +278,22 @@ static weft_status judge(weft_attention_case *c, weft_report *report)
     return weft_report_share(c->comm, report);
 }
 
-/* Queries are the last part of the keys: their documents are those of the keys, cut. */
+/* Queries are the last part of the keys: their documents are those of the keys, cut, and the first of them begins where
+ * it has got to. */
 static weft_status make_q_docs(weft_attention_case *c)
 {
     weft_cp_problem *p = &c->problem;
-    p->max_docs = c->docs.first[p->B] - p->B;
+    int64_t n = c->docs.first[p->B], before = p->T - p->Tq, *cu = NULL, *start = NULL;
+    p->max_docs = n - p->B;
     c->q_docs = c->docs;
-    if (p->Tq == p->T) return WEFT_OK;
-    if (p->max_docs != p->B)
-        return weft_fail(WEFT_ERR_REFUSED,
-                         "%s: documents with %lld queries for %lld keys are not built; give as many queries as keys",
-                         c->name, (long long)p->Tq, (long long)p->T);
-    int64_t *cu = NULL;
-    WEFT_TRY(WEFT_NEW(c->arena, 2 * p->B, "documents", &cu));
-    for (int64_t b = 0; b < p->B; b++) cu[2 * b] = 0, cu[2 * b + 1] = p->Tq;
-    c->q_docs = (weft_docs){.B = p->B, .T = p->Tq, .cu = cu, .first = c->docs.first};
+    if (before == 0) return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(c->arena, n, "documents", &cu));
+    WEFT_TRY(WEFT_NEW(c->arena, n, "documents", &start));
+    for (int64_t i = 0; i < n; i++) {
+        cu[i] = weft_max_i64(0, c->docs.cu[i] - before);
+        start[i] = weft_max_i64(0, before - c->docs.cu[i]);
+    }
+    c->q_docs = (weft_docs){.B = p->B, .T = p->Tq, .cu = cu, .first = c->docs.first, .start = start};
     return WEFT_OK;
 }
 

@@ -12,6 +12,9 @@ done <<'END'
 --make "T=1001 H=4/2 D=64 causal docs=100,0,* window=255 sinks" --spot 16 --cp 3
 --make "T=257 H=3/1 D=20/7 softcap=3 alibi Tq=33 prefix=5 causal" --spot 7 --cp 2 --cp-strategy ring
 --make "T=1 H=1 D=1" --spot 3 --cp 2
+--make "T=200 Tq=90 H=4/2 D=8 causal docs=20,0,100,30,1,* B=2 window=25 alibi" --spot 180 --cp 3 --precision fp64 --dropout 0.1
+--make "T=200 Tq=90 H=4/2 D=8 docs=20,0,100,30,1,* sinks" --spot 64 --cp 4 --cp-strategy dcp-ring --cp-layout balanced
+--make "T=333 H=4/2 D=16 causal docs=random:12 B=3" --spot 99 --cp 5 --cp-strategy pairwise --cp-layout striped:4 --dropout 0.2
 --make "T=333 H=2 D=80 window=9,30" --spot 333 --precision bf16 --cp 5
 --make "T=100 H=6/2 D=8 docs=random:9 B=3" --spot 64 --cp 4 --precision fp64 --seed 7
 END

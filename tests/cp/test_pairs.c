@@ -106,7 +106,7 @@ static void check_groups(fixture *f, const weft_shard *ranks, weft_layout layout
 static void check_shard(fixture *f, int64_t B, int64_t T, int pattern, int P, weft_layout layout)
 {
     cp_docs d = cp_docs_make(B, T, pattern);
-    weft_docs docs = {B, T, d.cu, d.first};
+    weft_docs docs = {B, T, d.cu, d.first, NULL};
     weft_mark mark = weft_arena_mark(f->arena);
     weft_shard s;
     make_shard(f, &s, layout, &docs, P);
@@ -138,7 +138,7 @@ static void blocks_that_nobody_sees_are_empty(void **state)
     assert_ok(weft_arena_create(&f.arena, &f.mem, "test", NULL));
     enum { P = 5, T = 50 };
     int64_t cu[2] = {0, T}, first[2] = {0, 2};
-    weft_docs docs = {1, T, cu, first};
+    weft_docs docs = {1, T, cu, first, NULL};
     weft_shard s;
     make_shard(&f, &s, layouts[0], &docs, P);
     for (int window = 0; window < 2; window++)
@@ -169,7 +169,7 @@ static void many_documents(void **state)
         cu[i + 1] = T += i % 13;
         filled += i % 13 > 0;
     }
-    weft_docs docs = {1, T, cu, first};
+    weft_docs docs = {1, T, cu, first, NULL};
     for (int P = 1; P <= 16; P *= 4) {
         weft_shard s;
         int64_t pairs = 0;
@@ -193,7 +193,7 @@ static void more_documents_than_planned_are_refused(void **state)
     assert_ok(weft_arena_create(&f.arena, &f.mem, "test", NULL));
     int64_t cu[31], first[2] = {0, 31};
     for (int i = 0; i < 31; i++) cu[i] = i;
-    weft_docs docs = {1, 30, cu, first};
+    weft_docs docs = {1, 30, cu, first, NULL};
     weft_shard s;
     weft_cp_plan plan;
     weft__cp_slot slot;

@@ -39,7 +39,7 @@ static void read_tokens(tokens *x, const cp_case *c, weft_layout_kind layout, in
     weft_shard s;
     int64_t whole[2 * 8], first[9];
     for (int64_t b = 0; b <= c->B; b++) first[b] = 2 * b, whole[(2 * b) % 16] = 0, whole[(2 * b + 1) % 16] = n;
-    weft_docs docs = c->cu ? (weft_docs){c->B, n, c->cu, c->first} : (weft_docs){c->B, n, whole, first};
+    weft_docs docs = c->cu ? (weft_docs){c->B, n, c->cu, c->first, NULL} : (weft_docs){c->B, n, whole, first, NULL};
     assert_ok(weft_arena_create(&arena, &mem, "test", NULL));
     assert_ok(weft_shard_alloc(&s, arena, P, weft_shard_capacity((weft_layout){layout, c->block}, c->B, n, docs.first[c->B] - c->B, P)));
     assert_ok(weft_shard_make(&s, (weft_layout){layout, c->block}, &docs, pos0));

@@ -157,7 +157,7 @@ static void shard_of(bench *b, weft_shard *s, int64_t T, int64_t docs, int P)
 {
     int64_t cu[64], first[2] = {0, docs + 1};
     for (int64_t i = 0; i <= docs; i++) cu[i] = i * T / docs;
-    weft_docs d = {1, T, cu, first};
+    weft_docs d = {1, T, cu, first, NULL};
     weft_layout layout = {WEFT_LAYOUT_ZIGZAG, 0};
     assert_ok(weft_shard_alloc(s, b->arena, P, weft_shard_capacity(layout, 1, T, docs, P)));
     assert_ok(weft_shard_make(s, layout, &d, 0));

@@ -54,7 +54,7 @@ static void documents(void **state)
 {
     (void)state;
     static const int64_t cu[] = {0, 1, 1, 40, 257, 0, 0, 200, 201, 257, 257}, first[] = {0, 5, 11};
-    weft_docs docs = {2, 257, cu, first};
+    weft_docs docs = {2, 257, cu, first, NULL};
     int n = 0;
     const char *const *names = weft_cp_names(&n);
     for (int s = 0; s < n; s++)

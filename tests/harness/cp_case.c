@@ -209,7 +209,7 @@ static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *jo
     const cp_case *c = job->c;
     weft_layout layout = layout_of(job);
     cp_docs whole = cp_docs_make(c->B, T, 0);
-    weft_docs docs = {c->B, T, use_docs ? c->cu : whole.cu, use_docs ? c->first : whole.first};
+    weft_docs docs = {c->B, T, use_docs ? c->cu : whole.cu, use_docs ? c->first : whole.first, NULL};
     weft_status st = weft_shard_alloc(s, arena, P, weft_shard_capacity(layout, c->B, T, docs.first[c->B] - c->B, P));
     if (st == WEFT_OK) st = weft_shard_make(s, layout, &docs, pos0);
     cp_docs_free(&whole);

@@ -17,7 +17,7 @@ const char *const *grid_strategies(int *n)
 
 const char *const *grid_layouts(int *n)
 {
-    static const char *const names[] = {"contiguous", "zigzag"};
+    static const char *const names[] = {"contiguous", "zigzag", "striped", "striped:16", "balanced"};
     *n = (int)(sizeof names / sizeof *names);
     return names;
 }

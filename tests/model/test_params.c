@@ -106,7 +106,7 @@ static void area_is_the_mean_over_layers(void **state)
     assert_ok(weft_arena_create(&arena, &ctx.mem, "test", NULL));
     assert_ok(weft_shard_alloc(&shard, arena, 3, weft_shard_capacity((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 10, 1, 3)));
     int64_t cu[] = {0, 10}, first[] = {0, 2};
-    weft_docs docs = {.B = 1, .T = 10, .cu = cu, .first = first};
+    weft_docs docs = {.B = 1, .T = 10, .cu = cu, .first = first, NULL};
     assert_ok(weft_shard_make(&shard, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &docs, 0));
     weft_model_config c = toy_config(WEFT_QWEN2, 4);
     assert_true(weft_model_area(&c, &shard) == 55);

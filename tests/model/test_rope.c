@@ -38,7 +38,7 @@ static void positions_go_through_the_shard(void **state)
     assert_ok(weft_arena_create(&arena, &ctx.mem, "test", NULL));
     assert_ok(weft_shard_alloc(&shard, arena, 2, weft_shard_capacity((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 8, 1, 2)));
     int64_t cu[] = {0, 8}, first[] = {0, 2}, index[8], pos[8];
-    weft_docs docs = {.B = 1, .T = 8, .cu = cu, .first = first};
+    weft_docs docs = {.B = 1, .T = 8, .cu = cu, .first = first, NULL};
     assert_ok(weft_shard_make(&shard, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &docs, 0));
     weft_shard_tokens(&shard, 0, index, pos);
     weft_model_config c = config_of(2, 10000);

@@ -38,7 +38,7 @@ static inline void make_docs(docs_case *c, int kind, int64_t B, int64_t T)
     }
     c->first[B] = n;
     c->total = n - B;
-    c->docs = (weft_docs){B, T, c->cu, c->first};
+    c->docs = (weft_docs){B, T, c->cu, c->first, NULL};
     assert_ok(weft_docs_check(&c->docs));
 }
 

@@ -61,7 +61,7 @@ static void large_numbers_are_exact(void **state)
 static void shard_of(shard_world *w, weft_shard *s, weft_layout layout, int64_t T, int P, const int64_t *cu, int64_t docs)
 {
     int64_t first[2] = {0, docs + 1};
-    weft_docs d = {1, T, cu, first};
+    weft_docs d = {1, T, cu, first, NULL};
     make_shard(w, s, layout, &d, P, 0);
 }
 
@@ -138,7 +138,7 @@ static void positions_of_the_last_queries(void **state)
     shard_world w;
     world_open(&w);
     int64_t cu_q[2] = {0, 5}, cu_k[2] = {0, 12}, first[2] = {0, 2};
-    weft_docs dq = {1, 5, cu_q, first}, dk = {1, 12, cu_k, first};
+    weft_docs dq = {1, 5, cu_q, first, NULL}, dk = {1, 12, cu_k, first, NULL};
     weft_mask causal = {true, -1, -1, 0};
     for (int P = 1; P <= 9; P++)
         for (int l = 0; l < ALL_LAYOUTS; l++) {

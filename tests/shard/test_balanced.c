@@ -41,7 +41,7 @@ static void make_case(made *c, int kind, int64_t B, int64_t T, int P, uint64_t *
         }
     }
     c->first[B] = n;
-    c->docs = (weft_docs){B, T, c->cu, c->first};
+    c->docs = (weft_docs){B, T, c->cu, c->first, NULL};
     assert_ok(weft_docs_check(&c->docs));
 }
 
@@ -152,7 +152,7 @@ static void equal_documents(made *c, int64_t T, int64_t n, const int64_t *len, i
     c->cu[0] = 0;
     for (int64_t i = 0; i < n; i++) c->cu[i + 1] = c->cu[i] + len[i % kinds];
     c->first[0] = 0, c->first[1] = n + 1;
-    c->docs = (weft_docs){1, T, c->cu, c->first};
+    c->docs = (weft_docs){1, T, c->cu, c->first, NULL};
     assert_ok(weft_docs_check(&c->docs));
 }
 
@@ -207,7 +207,7 @@ static void areas_that_do_not_fit_are_refused(void **state)
     shard_world w;
     weft_shard s;
     int64_t cu[] = {0, (int64_t)1 << 40}, first[] = {0, 2};
-    weft_docs docs = {1, cu[1], cu, first};
+    weft_docs docs = {1, cu[1], cu, first, NULL};
     world_open(&w);
     assert_ok(weft_shard_alloc(&s, w.arena, 2, 100));
     assert_refused(weft_shard_make(&s, (weft_layout){WEFT_LAYOUT_BALANCED, 0}, &docs, 0), "use zigzag");

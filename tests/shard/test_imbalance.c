@@ -19,7 +19,7 @@ static double imbalance_of(weft_layout layout, const weft_mask *m, const int64_t
     shard_world w;
     weft_shard s;
     int64_t first[2] = {0, n + 1};
-    weft_docs docs = {1, cu[n], cu, first};
+    weft_docs docs = {1, cu[n], cu, first, NULL};
     world_open(&w);
     make_shard(&w, &s, layout, &docs, P, 0);
     double ratio = imbalance(m, &s);

@@ -103,7 +103,7 @@ static void rows_differ_by_at_most_two_chunks_roundings(void **state)
 static void make_one_row(shard_world *w, weft_shard *s, weft_layout_kind kind, int64_t T, int P, int64_t pos0)
 {
     int64_t cu[2] = {0, T}, first[2] = {0, 2};
-    weft_docs docs = {1, T, cu, first};
+    weft_docs docs = {1, T, cu, first, NULL};
     make_shard(w, s, (weft_layout){kind, 0}, &docs, P, pos0);
 }
 
@@ -215,7 +215,7 @@ static void bad_input_is_refused(void **state)
     world_open(&w);
     weft_shard s;
     int64_t first[2] = {0, 3}, good[3] = {0, 4, 8}, falling[3] = {0, 9, 8}, late[3] = {1, 4, 8}, short_[3] = {0, 4, 7};
-    weft_docs docs = {1, 8, good, first};
+    weft_docs docs = {1, 8, good, first, NULL};
     assert_ok(weft_docs_check(&docs));
     docs.cu = falling;
     assert_refused(weft_docs_check(&docs), "below");
@@ -225,7 +225,7 @@ static void bad_input_is_refused(void **state)
     assert_refused(weft_docs_check(&docs), "must run from 0 to T = 8");
     docs.T = 0;
     assert_refused(weft_docs_check(&docs), "at least 1");
-    docs = (weft_docs){1, 8, good, first};
+    docs = (weft_docs){1, 8, good, first, NULL};
     assert_ok(weft_shard_alloc(&s, w.arena, 2, weft_shard_capacity((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 8, 2, 2)));
     assert_refused(weft_shard_make(&s, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &docs, 3), "one document per row");
     assert_ok(weft_shard_alloc(&s, w.arena, 2, 2));
@@ -242,7 +242,7 @@ static void striped_segments(void **state)
     world_open(&w);
     weft_shard s;
     int64_t cu[] = {0, 3, 5, 30}, first[] = {0, 4};
-    weft_docs docs = {1, 30, cu, first};
+    weft_docs docs = {1, 30, cu, first, NULL};
     make_shard(&w, &s, (weft_layout){WEFT_LAYOUT_STRIPED, 4}, &docs, 2, 0);
     /* rank 0: 0-3 8-11 16-19 24-27; rank 1: 4-7 12-15 20-23 28-29 */
     static const weft_segment want[] = {{0, 0, 0, 3, 1, 1, 0},  {0, 1, 0, 1, 1, 1, 3}, {0, 2, 3, 12, 4, 8, 8},
