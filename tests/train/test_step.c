@@ -156,6 +156,32 @@ static void documents(void **state)
     free(many.weights);
 }
 
+/* A pair is dropped by its address (seed, step, layer, sequence of the step, head, tokens), so every cut drops the same. */
+static void dropout_is_the_same_on_any_layout(void **state)
+{
+    (void)state;
+    result plain = run(1, W("--cp", "1"));
+    result one = run(1, W("--attention-dropout", "0.3"));
+    static const struct {
+        int ranks;
+        const char *words[12];
+    } other[] = {
+        {4, {"--attention-dropout", "0.3", "--dp", "2", "--cp", "2"}},
+        {1, {"--attention-dropout", "0.3", "--micro-batch-size", "4"}},
+        {3, {"--attention-dropout", "0.3", "--cp", "3", "--cp-strategy", "ulysses", "--cp-layout", "striped"}},
+        {6, {"--attention-dropout", "0.3", "--cp", "6", "--cp-strategy", "dcp-ring", "--cp-layout", "balanced"}},
+        {2, {"--attention-dropout", "0.3", "--cp", "2", "--cp-strategy", "pairwise"}},
+    };
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        result many = run(other[i].ranks, other[i].words);
+        check_same(&many, &one, 1e-10, other[i].words[3]);
+        free(many.weights);
+    }
+    for (int s = 0; s < STEPS; s++) assert_true(fabs(one.loss[s] - plain.loss[s]) > 1e-6); /* it acts */
+    free(plain.weights);
+    free(one.weights);
+}
+
 static void nothing_is_allocated_after_the_first_step(void **state)
 {
     (void)state;
@@ -233,6 +259,7 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout_gives_the_same_step), cmocka_unit_test(documents),
+        cmocka_unit_test(dropout_is_the_same_on_any_layout),
                                        cmocka_unit_test(nothing_is_allocated_after_the_first_step),
                                        cmocka_unit_test(the_same_run_twice_is_the_same_bits),
                                        cmocka_unit_test(entropy_counts_every_token)};
