@@ -63,7 +63,7 @@ static void add_segment(ranges *x, const view *v, const weft_segment *q, const w
     int64_t k_last = k->start + weft_segment_step(k, k->len - 1);
     /* Runs that end out of reach of the segment's first key see none of it. */
     int64_t reach = v->causal && k->start > v->last_prefix ? 0 : v->right;
-    int64_t run = weft_max_i64(0, (k->start - reach - q->start) / q->stride - 1);
+    int64_t run = weft_max_i64(0, (k->start - reach - q->start) / q->stride);
     for (int64_t p = q->start + run * q->stride; p <= last && p - v->left <= k_last; p += q->stride)
         add_interval(x, v, p, weft_min_i64(last, p + q->run - 1), k, k_row);
 }
