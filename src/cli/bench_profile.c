@@ -45,17 +45,32 @@ static weft_status prepare(bench *b, weft_prec prec, int64_t n, attention *a)
     weft_dtype c = weft_prec_compute(prec), r = weft_prec_real(prec);
     int64_t ld = HEADS * SIZE;
     void *x[4], *sum[4], *row[3], *work;
-    *a = (attention){.desc = {.H = HEADS, .Hkv = HEADS, .D = SIZE, .Dv = SIZE, .group = 1, .scale = 0.088, .mask = {false, -1, -1, 0}},
+    *a = (attention){.desc = {.H = HEADS, .Hkv = HEADS, .D = SIZE, .Dv = SIZE, .group = 1, .scale = 0.088,
+                              .mask = {false, -1, -1, 0}},
                      .run = {.threads = b->ctx->threads}};
     for (int i = 0; i < 4; i++) WEFT_TRY(make_rows(b, c, n * ld, &x[i]));
-    for (int i = 0; i < 4; i++) WEFT_TRY(weft_arena_zalloc(b->arena, n * ld, weft_dtype_size(r), "bench rows", &sum[i]));
-    for (int i = 0; i < 3; i++) WEFT_TRY(weft_arena_zalloc(b->arena, n * HEADS, weft_dtype_size(r), "bench rows", &row[i]));
-    WEFT_TRY(weft_arena_alloc(b->arena, (int64_t)b->kern.op[prec].attn.work_bytes(&a->desc, a->run.threads), 1, "bench work", &work));
+    for (int i = 0; i < 4; i++)
+        WEFT_TRY(weft_arena_zalloc(b->arena, n * ld, weft_dtype_size(r), "bench rows", &sum[i]));
+    for (int i = 0; i < 3; i++)
+        WEFT_TRY(weft_arena_zalloc(b->arena, n * HEADS, weft_dtype_size(r), "bench rows", &row[i]));
+    WEFT_TRY(weft_arena_alloc(b->arena, (int64_t)b->kern.op[prec].attn.work_bytes(&a->desc, a->run.threads), 1,
+                              "bench work", &work));
     a->run.work = work;
     a->forward = (weft_attn_fwd_io){.q = x[0], .k = x[1], .v = x[2], .q_ld = ld, .k_ld = ld, .v_ld = ld, .acc = sum[0],
                                     .m = row[0], .l = row[1]};
-    a->backward = (weft_attn_bwd_io){.q = x[0], .k = x[1], .v = x[2], .dout = x[3], .q_ld = ld, .k_ld = ld, .v_ld = ld,
-                                     .dout_ld = ld, .m = row[0], .l = row[1], .delta = row[2], .dq = sum[1], .dk = sum[2],
+    a->backward = (weft_attn_bwd_io){.q = x[0],
+                                     .k = x[1],
+                                     .v = x[2],
+                                     .dout = x[3],
+                                     .q_ld = ld,
+                                     .k_ld = ld,
+                                     .v_ld = ld,
+                                     .dout_ld = ld,
+                                     .m = row[0],
+                                     .l = row[1],
+                                     .delta = row[2],
+                                     .dq = sum[1],
+                                     .dk = sum[2],
                                      .dv = sum[3]};
     a->flops = 2.0 * (double)n * (double)n * HEADS * 2 * SIZE;
     return WEFT_OK;
@@ -144,7 +159,8 @@ static weft_status measure_latency(bench *b, char *buf, weft_profile *p)
 }
 
 /* Every rank sends `bytes` to each of its next `peers` ranks and gets as much, all at once. */
-static weft_status measure_link(bench *b, int peers, size_t bytes, const char *from, char *to, weft_req *req, double *rate)
+static weft_status measure_link(bench *b, int peers, size_t bytes, const char *from, char *to, weft_req *req,
+                                double *rate)
 {
     int P = weft_comm_size(b->comm), rank = weft_comm_rank(b->comm);
     double least = 0;
@@ -152,7 +168,8 @@ static weft_status measure_link(bench *b, int peers, size_t bytes, const char *f
         WEFT_TRY(weft_barrier(b->comm));
         double begin = now(b);
         for (int k = 1; k <= peers; k++)
-            WEFT_TRY(weft_irecv(b->comm, to + (size_t)(k - 1) * bytes, bytes, (rank - k + P) % P, 2, WEFT_MEM_HOST, NULL, req++));
+            WEFT_TRY(weft_irecv(b->comm, to + (size_t)(k - 1) * bytes, bytes, (rank - k + P) % P, 2, WEFT_MEM_HOST,
+                                NULL, req++));
         for (int k = 1; k <= peers; k++)
             WEFT_TRY(weft_isend(b->comm, from, bytes, (rank + k) % P, 2, WEFT_MEM_HOST, NULL, req++));
         req -= 2 * peers;
@@ -203,7 +220,8 @@ static void print_profile(const bench *b, const weft_profile *p)
            weft_world_size(b->world), weft_world_transport(b->world), b->ctx->threads, b->ctx->threads > 1 ? "s" : "",
            weft_isa_name(b->kern.isa));
     for (int i = 0; i < WEFT_PREC_COUNT; i++)
-        printf("attention, forward, %-4s   %10.2f GFLOP/s\n", weft_prec_name((weft_prec)i), p->flops_per_second[i] / 1e9);
+        printf("attention, forward, %-4s   %10.2f GFLOP/s\n", weft_prec_name((weft_prec)i),
+               p->flops_per_second[i] / 1e9);
     printf("backward / forward         %10.2f\n", p->backward_factor);
     printf("copy in memory             %10.2f GB/s\n", p->memory_bytes_per_second / 1e9);
     printf("latency of a message       %10.2f us\n", p->latency_seconds * 1e6);
@@ -242,7 +260,8 @@ static weft_status body(weft_cli *cli, weft_world *world)
 static weft_status check(weft_cli *cli)
 {
     if (cli->run.mesh.cp < 2)
-        return weft_fail(WEFT_ERR_REFUSED, "bench profile --cp %d: messages need two ranks; give --cp 2 or more", cli->run.mesh.cp);
+        return weft_fail(WEFT_ERR_REFUSED, "bench profile --cp %d: messages need two ranks; give --cp 2 or more",
+                         cli->run.mesh.cp);
     return cli->options.out ? weft_writer_check(cli->options.out) : WEFT_OK;
 }
 

@@ -52,7 +52,8 @@ static void print_mask(const weft_mask *m)
     else printf("causal");
 }
 
-static weft_status print_kind(const weft_cli *cli, const weft_kern *kern, weft_comm *comm, const weft_layer_attention *x)
+static weft_status print_kind(const weft_cli *cli, const weft_kern *kern, weft_comm *comm,
+                              const weft_layer_attention *x)
 {
     const weft_cp_problem *p = &x->problem;
     weft_text plan = {0}, table = {0};

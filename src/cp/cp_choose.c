@@ -1,4 +1,5 @@
-/* cp_choose.c — which strategy runs: the one that was named, or the cheapest by the model of cp_cost.c; and why. Pure. */
+/* cp_choose.c — which strategy runs: the one that was named, or the cheapest by the model of cp_cost.c; and why.
+ * Pure. */
 #include "cp/cp_impl.h"
 
 #include <string.h>
@@ -21,9 +22,9 @@ static weft_status refuse_unknown(const char *name)
     const char *near = weft_suggest(name, names, n);
     weft_text list = {0};
     for (int i = 0; i < n; i++) weft_text_add(&list, "%s, ", names[i]);
-    weft_status st = weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\" is unknown%s%s%s; there are %sauto", name,
-                               near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "",
-                               list.data ? list.data : "");
+    weft_status st =
+        weft_fail(WEFT_ERR_REFUSED, "context-parallel strategy \"%s\" is unknown%s%s%s; there are %sauto", name,
+                  near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "", list.data ? list.data : "");
     weft_text_free(&list);
     return st;
 }
@@ -42,8 +43,8 @@ static weft_status choose_cheapest(const weft__cp_ask *ask, const weft_cp_strate
         least = cost;
     }
     weft_status st = *out ? WEFT_OK
-                          : weft_fail(WEFT_ERR_REFUSED, "no context-parallel strategy is applicable on %d ranks: %s", ask->P,
-                                      why.data ? why.data : "");
+                          : weft_fail(WEFT_ERR_REFUSED, "no context-parallel strategy is applicable on %d ranks: %s",
+                                      ask->P, why.data ? why.data : "");
     weft_text_free(&why);
     return st;
 }
@@ -98,7 +99,8 @@ static void add_reason(weft_text *out, const weft_cp_strategy *s, const weft__cp
 }
 
 /* Those that can run, the chosen one first and then by seconds, ties as in the table; returns how many. */
-static int ranking(const weft__cp_ask *ask, const weft_cp_strategy *chosen, const weft_cp_strategy **order, weft__cp_cost *cost)
+static int ranking(const weft__cp_ask *ask, const weft_cp_strategy *chosen, const weft_cp_strategy **order,
+                   weft__cp_cost *cost)
 {
     int n = 0;
     for (int i = 0; i < weft__cp_strategy_count; i++) {
@@ -125,7 +127,8 @@ weft_status weft_cp_explain(const weft_cp_problem *problem, const weft_cp_option
     weft__cp_ask ask = {problem, options, options->profile ? options->profile : &plain, P, 1};
     WEFT_TRY(weft__cp_check(problem, options, &desc));
     WEFT_TRY(weft__cp_choose(&ask, &chosen));
-    weft_text_add(out, "  %-13s%12s  %13s  %13s  %13s\n", "strategy", "exposed", "sent forward", "sent backward", "buffers");
+    weft_text_add(out, "  %-13s%12s  %13s  %13s  %13s\n", "strategy", "exposed", "sent forward", "sent backward",
+                  "buffers");
     int n = ranking(&ask, chosen, order, cost);
     for (int i = 0; i < n; i++) add_row(out, order[i], cost[i], order[i] == chosen);
     for (int i = 0; i < weft__cp_strategy_count; i++) add_reason(out, weft__cp_strategies[i], &ask);

@@ -1,9 +1,9 @@
-/* cp_cost.c — the model behind "auto": how long a rank stands still for the exchange of one layer, forward and backward.
- * docs/maths/cost.md derives it. Pure functions of problem, options, profile and P.
+/* cp_cost.c — the model behind "auto": how long a rank stands still for the exchange of one layer, forward and
+ * backward. docs/maths/cost.md derives it. Pure functions of problem, options, profile and P.
  *
- * Only differences between strategies count: the time of the attention itself is the same for all and is left out, but
- * for what a strategy adds to it (uneven head groups, an uneven cut of the visible area). An exchange that the busiest
- * rank computes under costs only what sticks out. */
+ * Only differences between strategies count: the time of the attention itself is the same for all and is left out,
+ * but for what a strategy adds to it (uneven head groups, an uneven cut of the visible area). An exchange that the
+ * busiest rank computes under costs only what sticks out. */
 #include "cp/cp_impl.h"
 
 #include <math.h>
@@ -176,7 +176,8 @@ static grid grid_of(const weft__cp_ask *ask)
     g.dkv_row = width * wire_size(o->grad_dtype, r);
     double stripe = (double)weft_max_i64(p->layout.block, 1) * U;
     g.seq = p->layout.kind == WEFT_LAYOUT_STRIPED ? picture_of_stripes(p, g.R, stripe) : picture_of_chunks(p, g.R);
-    g.forward = g.seq.area * (double)p->B * p->H * 2 * (p->D + p->Dv) / ask->P / ask->profile->flops_per_second[p->prec];
+    g.forward =
+        g.seq.area * (double)p->B * p->H * 2 * (p->D + p->Dv) / ask->P / ask->profile->flops_per_second[p->prec];
     g.backward = p->need_backward ? g.forward * ask->profile->backward_factor : 0;
     g.one = weft__cp_link_of(ask->profile, ask->P, false);
     g.all = weft__cp_link_of(ask->profile, ask->P, true);
@@ -235,20 +236,24 @@ weft__cp_cost weft__cp_cost_gather(const weft__cp_ask *ask)
     double n = g.R - 1, kv = g.rows * g.U * g.kv_row, dkv = g.rows * g.U * g.dkv_row, with = g.backward > 0;
     /* blocks that wait in memory for their turn are written and read once more */
     double held = (1 + with) * fmax(0, n - 1) * kv / ask->profile->memory_bytes_per_second;
-    return (weft__cp_cost){
-        .seconds = exposed_gather(&g, n, kv, g.seq.owners, g.forward) + with * exposed_gather(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) +
-                   exposed_last(&g, dkv) + held + imbalance(&g),
-        .forward_bytes = n * kv, .backward_bytes = with * n * (kv + dkv), .memory_bytes = buffers(&g, g.R, 5)};
+    return (weft__cp_cost){.seconds = exposed_gather(&g, n, kv, g.seq.owners, g.forward) +
+                                      with * exposed_gather(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) +
+                                      exposed_last(&g, dkv) + held + imbalance(&g),
+                           .forward_bytes = n * kv,
+                           .backward_bytes = with * n * (kv + dkv),
+                           .memory_bytes = buffers(&g, g.R, 5)};
 }
 
 weft__cp_cost weft__cp_cost_ring(const weft__cp_ask *ask)
 {
     grid g = grid_of(ask);
     double n = g.R - 1, kv = g.rows * g.U * g.kv_row, dkv = g.rows * g.U * g.dkv_row, with = g.backward > 0;
-    return (weft__cp_cost){
-        .seconds = exposed_steps(&g, n, kv, g.seq.owners, g.forward) + with * exposed_steps(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) +
-                   exposed_last(&g, dkv) + imbalance(&g),
-        .forward_bytes = n * kv, .backward_bytes = with * n * (kv + dkv), .memory_bytes = buffers(&g, 2, 3)};
+    return (weft__cp_cost){.seconds = exposed_steps(&g, n, kv, g.seq.owners, g.forward) +
+                                      with * exposed_steps(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) +
+                                      exposed_last(&g, dkv) + imbalance(&g),
+                           .forward_bytes = n * kv,
+                           .backward_bytes = with * n * (kv + dkv),
+                           .memory_bytes = buffers(&g, 2, 3)};
 }
 
 weft__cp_cost weft__cp_cost_pairwise(const weft__cp_ask *ask)
@@ -256,10 +261,12 @@ weft__cp_cost weft__cp_cost_pairwise(const weft__cp_ask *ask)
     grid g = grid_of(ask);
     double n = g.seq.owners, with = g.backward > 0, rows = (double)ask->problem->B * g.seq.need;
     double kv = n > 0 ? rows * g.kv_row / n : 0, dkv = n > 0 ? rows * g.dkv_row / n : 0;
-    return (weft__cp_cost){
-        .seconds = exposed_steps(&g, n, kv, n, g.forward) + with * exposed_steps(&g, n, both(n, kv, dkv), n, g.backward) +
-                   (n > 0 ? exposed_last(&g, dkv) : 0) + imbalance(&g),
-        .forward_bytes = n * kv, .backward_bytes = with * n * (kv + dkv), .memory_bytes = buffers(&g, 5, 6)};
+    return (weft__cp_cost){.seconds = exposed_steps(&g, n, kv, n, g.forward) +
+                                      with * exposed_steps(&g, n, both(n, kv, dkv), n, g.backward) +
+                                      (n > 0 ? exposed_last(&g, dkv) : 0) + imbalance(&g),
+                           .forward_bytes = n * kv,
+                           .backward_bytes = with * n * (kv + dkv),
+                           .memory_bytes = buffers(&g, 5, 6)};
 }
 
 weft__cp_cost weft__cp_cost_none(const weft__cp_ask *ask)
@@ -284,14 +291,15 @@ static stage head_bytes(const grid *g, int u)
         kv_others += x != u ? h.kv_heads : 0;
         kv_all += h.kv_heads;
     }
-    int heads = weft__cp_heads_of(p->H, p->Hkv, g->U, u).heads, kv_heads = weft__cp_heads_of(p->H, p->Hkv, g->U, u).kv_heads;
+    int heads = weft__cp_heads_of(p->H, p->Hkv, g->U, u).heads,
+        kv_heads = weft__cp_heads_of(p->H, p->Hkv, g->U, u).kv_heads;
     double elsewhere = g->q_rows * (g->U - 1), kv_elsewhere = g->rows * (g->U - 1);
     double dkv = kv_all > p->Hkv ? g->r : g->c; /* partial sums of shared K,V heads travel as sums */
     double q = g->q_rows * others * p->D * g->c, kv = g->rows * kv_others * (p->D + p->Dv) * g->wire;
     double dout = g->q_rows * others * p->Dv * (g->ask->options->fp8 ? 1 : g->c), state = g->q_rows * others * g->r;
     stage s = {.forward = q + kv + elsewhere * heads * (p->Dv * g->c + 2 * g->r)};
-    s.backward = (g->ask->options->keep_heads ? dout + state : q + kv + dout + 3 * state) + elsewhere * heads * p->D * g->c +
-                 kv_elsewhere * kv_heads * (p->D + p->Dv) * dkv;
+    s.backward = (g->ask->options->keep_heads ? dout + state : q + kv + dout + 3 * state) +
+                 elsewhere * heads * p->D * g->c + kv_elsewhere * kv_heads * (p->D + p->Dv) * dkv;
     s.memory = g->q_rows * g->U * heads * (p->D + p->Dv) * g->c + g->rows * g->U * kv_heads * (p->D + p->Dv) * g->c;
     return s;
 }
@@ -318,7 +326,9 @@ weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_
     /* There and back; attention needs whole inputs and gives whole outputs, so nothing hides. What arrives is laid out
      * by rows of the group: written and read once more. */
     double with = g.backward > 0, moved = most.forward + with * most.backward;
-    if (U > 1) x.seconds += 2 * (1 + with) * link.latency + moved / link.bytes_per_second + moved / ask->profile->memory_bytes_per_second;
+    if (U > 1)
+        x.seconds += 2 * (1 + with) * link.latency + moved / link.bytes_per_second +
+                     moved / ask->profile->memory_bytes_per_second;
     x.seconds += head_imbalance(&g);
     x.forward_bytes += sum.forward / U;
     x.backward_bytes += with * sum.backward / U;

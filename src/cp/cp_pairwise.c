@@ -1,26 +1,27 @@
 /* cp_pairwise.c — every rank gets, directly from each owner, only the rows that its queries can see.
  *
- * At step i rank r computes the block of owner r - i and the message of step i + 1 travels: it comes from r - i - 1, and
- * another goes to r + i + 1. Both ends work out the same rows (weft_shard_need), so nothing is asked for; ranks that
- * share nothing exchange nothing. A message holds the needed rows in ascending order. They are computed at the places
- * that they have in the owner's block, so that the pairs of the kernel, its tiles and portions, and therefore all bits
- * of the results are those of pcp. (Kernels on packed rows would cut their tiles elsewhere and round differently.) One
- * range of rows is sent from the packed block as it lies and read where it arrives, or in the owner's memory; several are
- * packed, and moved to their places.
+ * At step i rank r computes the block of owner r - i and the message of step i + 1 travels: it comes from r - i - 1,
+ * and another goes to r + i + 1. Both ends work out the same rows (weft_shard_need), so nothing is asked for; ranks
+ * that share nothing exchange nothing. A message holds the needed rows in ascending order. They are computed at the
+ * places that they have in the owner's block, so that the pairs of the kernel, its tiles and portions, and therefore
+ * all bits of the results are those of pcp. (Kernels on packed rows would cut their tiles elsewhere and round
+ * differently.) One range of rows is sent from the packed block as it lies and read where it arrives, or in the
+ * owner's memory; several are packed, and moved to their places.
  *
  * Backward: K,V rows travel again; the part of step i, for the needed rows only, goes back to its owner, who adds
  *   dKV_j = ((part_{j+1} + part_{j+2}) + ... + part_{j+P-1}) + part_j
  * row by row with the parts that there are: a part that is not sent would have been 0. (Only the sign of a zero can
  * differ from pcp's, where tiny sums were flushed to -0.)
  *
- * No dead-lock: what a rank waits for in step i was posted, or with reading in place released, by its peer in an earlier
- * step, or was posted in step i before any wait. So a rank in the lowest step of all is never held up for good.
+ * No dead-lock: what a rank waits for in step i was posted, or with reading in place released, by its peer in an
+ * earlier step, or was posted in step i before any wait. So a rank in the lowest step of all is never held up for
+ * good.
  *
- * K,V as fp8 travel in groups of rows with a scale: ranges are then rounded out to whole groups of the owner's block, and
- * every rank computes with the same numbers whatever it needs of them. Their gradients travel by the row.
+ * K,V as fp8 travel in groups of rows with a scale: ranges are then rounded out to whole groups of the owner's
+ * block, and every rank computes with the same numbers whatever it needs of them. Their gradients travel by the row.
  *
- * Rows that nobody sees are not there. A kernel may still touch them, hidden by the mask, where queries and keys lie in
- * stripes and a window is narrower than the gaps: then they are made 0, for a stale NaN times 0 would be NaN. */
+ * Rows that nobody sees are not there. A kernel may still touch them, hidden by the mask, where queries and keys lie
+ * in stripes and a window is narrower than the gaps: then they are made 0, for a stale NaN times 0 would be NaN. */
 #include "cp/cp_impl.h"
 
 typedef struct rows { /* some rows of a block: `n` ranges with `count` rows in all */
@@ -118,15 +119,17 @@ static weft_status plan_blocks(weft_cp_plan *plan, weft_arena *arena, pairwise *
     WEFT_TRY(weft__cp_buffers(plan, arena, 1, kv, label, &s->own, all));
     WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, label, s->pack, all));
     if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, label, s->block, all));
-    WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max, row * weft_dtype_size(weft_prec_compute(plan->problem.prec)),
-                              "cp K,V placed", &s->placed));
+    WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max,
+                              row * weft_dtype_size(weft_prec_compute(plan->problem.prec)), "cp K,V placed",
+                              &s->placed));
     return alloc_messages(plan, arena, kv, s->kv_in, s->kv_out);
 }
 
 static weft_status plan_parts(weft_cp_plan *plan, weft_arena *arena, pairwise *s)
 {
     static const char label[] = "cp dK,dV blocks";
-    size_t wire = (size_t)plan->kv_rows_max * plan->grad_row_bytes, part = (size_t)plan->kv_rows_max * plan->part_row_bytes;
+    size_t wire = (size_t)plan->kv_rows_max * plan->grad_row_bytes,
+           part = (size_t)plan->kv_rows_max * plan->part_row_bytes;
     WEFT_TRY(weft__cp_buffers(plan, arena, 1, part, label, &s->part, NULL));
     WEFT_TRY(weft__cp_buffers(plan, arena, 1, part, label, &s->total, NULL));
     WEFT_TRY(weft__cp_buffers(plan, arena, 2, wire, label, s->out, NULL));
@@ -192,7 +195,8 @@ static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const wef
         int owner = weft__cp_owner(plan, i), reader = weft__cp_reader(plan, i);
         WEFT_TRY(find_need(plan, x, &n, q, plan->rank, kv, owner, &x->take[i], &x->take_kv[i]));
         WEFT_TRY(find_need(plan, x, &n, q, reader, kv, plan->rank, &x->give[i], &x->give_kv[i]));
-        size_t sent = weft__cp_wire_bytes(&plan->wire, x->give_kv[i].count), part = (size_t)x->take[i].count * plan->grad_row_bytes;
+        size_t sent = weft__cp_wire_bytes(&plan->wire, x->give_kv[i].count),
+               part = (size_t)x->take[i].count * plan->grad_row_bytes;
         t->forward_bytes += (int64_t)sent;
         t->forward_messages += weft__cp_pieces(plan, sent);
         t->backward_bytes += (int64_t)(sent + part);
@@ -210,7 +214,8 @@ static void pack(const weft_cp_plan *plan, const weft_cp_io *io, rows x, void *t
 {
     weft_dtype c = weft_prec_compute(plan->problem.prec);
     weft__cp_rows own = weft__cp_own_rows(plan, io);
-    const weft_rows k = {.type = c, .ld = own.k_ld, .range = x.range}, v = {.type = c, .ld = own.v_ld, .range = x.range};
+    const weft_rows k = {.type = c, .ld = own.k_ld, .range = x.range},
+                    v = {.type = c, .ld = own.v_ld, .range = x.range};
     weft__cp_encode(plan, &plan->wire, 0, to, own.k, &k, x.count);
     weft__cp_encode(plan, &plan->wire, 1, to, own.v, &v, x.count);
 }
@@ -223,7 +228,8 @@ static void place(const weft_cp_plan *plan, const weft__cp_slot *slot, int i, co
     weft_dtype c = weft_prec_compute(plan->problem.prec);
     weft__cp_rows at = weft__cp_rows_in(plan, s->placed);
     const weft_rows to = {.type = c, .ld = at.k_ld, .range = x.range};
-    size_t ahead = (size_t)((const char *)at.v - (const char *)at.k), block = (size_t)(slot->kv_rows[weft__cp_owner(plan, i)] * at.k_ld);
+    size_t ahead = (size_t)((const char *)at.v - (const char *)at.k),
+           block = (size_t)(slot->kv_rows[weft__cp_owner(plan, i)] * at.k_ld);
     if (s->sparse) plan->ops->move.zero(s->placed, block * weft_dtype_size(c), &plan->run);
     weft__cp_decode(plan, &plan->wire, 0, message, 0, s->placed, &to, x.count);
     weft__cp_decode(plan, &plan->wire, 1, message, 0, (char *)s->placed + ahead, &to, x.count);
@@ -255,12 +261,13 @@ static weft_status post(weft_cp_plan *plan, const weft__cp_slot *slot, const wef
     const char *from = s->pack[b];
     if (out.n == 1) from = (const char *)s->own + offset_of(plan, out);
     else pack(plan, io, out, s->pack[b]);
-    return weft__cp_send(plan, &s->kv_out[b], from, weft__cp_wire_bytes(&plan->wire, out.count), weft__cp_reader(plan, i),
-                         WEFT__CP_TAG_KV + plan->rank);
+    return weft__cp_send(plan, &s->kv_out[b], from, weft__cp_wire_bytes(&plan->wire, out.count),
+                         weft__cp_reader(plan, i), WEFT__CP_TAG_KV + plan->rank);
 }
 
 /* Begins step i: the message of the next one sets out. */
-static weft_status begin_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+static weft_status begin_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
+                              int i)
 {
     pairwise *s = plan->state;
     int next = i + 1;
@@ -338,8 +345,8 @@ static void pack_part(const weft_cp_plan *plan, rows x, int64_t block_rows, cons
     half h[2];
     halves(plan, x, h);
     plan->ops->move.copy(message, &h[0].in_message, part, &h[0].in_block, x.count, h[0].width, &plan->run);
-    plan->ops->move.copy(message + behind(&h[0].in_message, x.count), &h[1].in_message, part + behind(&h[0].in_block, block_rows),
-                         &h[1].in_block, x.count, h[1].width, &plan->run);
+    plan->ops->move.copy(message + behind(&h[0].in_message, x.count), &h[1].in_message,
+                         part + behind(&h[0].in_block, block_rows), &h[1].in_block, x.count, h[1].width, &plan->run);
 }
 
 static void add_part(const weft_cp_plan *plan, rows x, int64_t block_rows, char *total, const char *message)
@@ -381,7 +388,8 @@ static weft_status give_part(weft_cp_plan *plan, const weft__cp_slot *slot, cons
 }
 
 /* Step i > 0. A peer's part of step i is taken one step later, so that it may arrive under a computation. */
-static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
+                                 int i)
 {
     pairwise *s = plan->state;
     int64_t in = needs_of(slot)->give[i].count;
@@ -418,6 +426,13 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
     return WEFT_OK;
 }
 
-const weft_cp_strategy weft__cp_pairwise = {"pairwise", "each rank gets from each owner only the K,V rows that it can see",
-                                            weft__cp_ranks_fit, weft__cp_cost_pairwise, plan_pairwise, bind, forward,
-                                            backward, weft__cp_describe_exchange, NULL};
+const weft_cp_strategy weft__cp_pairwise = {"pairwise",
+                                            "each rank gets from each owner only the K,V rows that it can see",
+                                            weft__cp_ranks_fit,
+                                            weft__cp_cost_pairwise,
+                                            plan_pairwise,
+                                            bind,
+                                            forward,
+                                            backward,
+                                            weft__cp_describe_exchange,
+                                            NULL};

@@ -29,7 +29,11 @@ weft_status weft_cp_preview(const weft_kern *kern, weft_comm *any, const weft_cp
                             const weft_cp_options *options, int P, weft_text *text, weft_cp_sizes *sizes)
 {
     nowhere space = {64};
-    const weft_mem_provider provider = {.name = "nowhere", .kind = WEFT_MEM_DEVICE, .self = &space, .alloc = take, .release = give};
+    const weft_mem_provider provider = {.name = "nowhere",
+                                        .kind = WEFT_MEM_DEVICE,
+                                        .self = &space,
+                                        .alloc = take,
+                                        .release = give};
     weft_profile plain = weft_profile_default();
     weft_mem account = {0};
     weft_arena *arena, *buffers;

@@ -45,8 +45,8 @@ static weft_status read_positive(const json_t *from, const char *path, const cha
     double x = json_is_number(v) ? json_number_value(v) : NAN;
     if (!(x > 0) || !isfinite(x)) {
         char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-        weft_status st = weft_fail(WEFT_ERR_REFUSED, "%s: %s%s is %.40s; it must be a positive number", path, prefix, key,
-                                   text ? text : "?");
+        weft_status st = weft_fail(WEFT_ERR_REFUSED, "%s: %s%s is %.40s; it must be a positive number", path, prefix,
+                                   key, text ? text : "?");
         free(text);
         return st;
     }
@@ -59,8 +59,9 @@ static weft_status read_node(const json_t *root, const char *path, int *out)
     const json_t *v = json_object_get(root, node_key);
     json_int_t n = v && json_is_integer(v) ? json_integer_value(v) : -1;
     if (n < 0 || n > INT32_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is missing or no number of ranks; give how many share a node, 0 for all",
-                         path, node_key);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s: %s is missing or no number of ranks; give how many share a node, 0 for all", path,
+                         node_key);
     *out = (int)n;
     return WEFT_OK;
 }
@@ -76,8 +77,9 @@ static weft_status refuse_unknown(json_t *object, const char *path, const char *
         for (int i = 0; i < n; i++) known |= !strcmp(key, names[i]);
         if (known) continue;
         const char *near = weft_suggest(key, names, n);
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %s%.60s is unknown%s%s%s", path, prefix, key, near ? "; did you mean " : "",
-                         near ? prefix : "", near ? near : "; weft bench profile writes what is needed");
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s%.60s is unknown%s%s%s", path, prefix, key,
+                         near ? "; did you mean " : "", near ? prefix : "",
+                         near ? near : "; weft bench profile writes what is needed");
     }
     return WEFT_OK;
 }
@@ -87,7 +89,8 @@ static weft_status read_flops(json_t *root, const char *path, weft_profile *p)
     const char *names[WEFT_PREC_COUNT];
     json_t *flops = json_object_get(root, flops_key);
     if (!json_is_object(flops))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is missing or no object; a rate per precision is needed", path, flops_key);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is missing or no object; a rate per precision is needed", path,
+                         flops_key);
     for (int i = 0; i < WEFT_PREC_COUNT; i++) names[i] = weft_prec_name((weft_prec)i);
     WEFT_TRY(refuse_unknown(flops, path, "flops_per_second.", names, WEFT_PREC_COUNT));
     for (int i = 0; i < WEFT_PREC_COUNT; i++)

@@ -70,7 +70,8 @@ typedef struct weft_model_options {
 /* What a model asks of attention: one problem per distinct mask, at most 2, with the layers that have it, which follow
  * one another. Returns how many. LOCAL, pure */
 typedef struct weft_layer_attention { weft_cp_problem problem; int64_t first_layer, last_layer; } weft_layer_attention;
-int weft_model_attention(const weft_model_config *config, const weft_model_options *options, weft_layer_attention out[2]);
+int weft_model_attention(const weft_model_config *config, const weft_model_options *options,
+                         weft_layer_attention out[2]);
 
 /* COLLECTIVE over cp (plans agree). */
 weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm, weft_comm *cp,

@@ -64,7 +64,7 @@ typedef struct weft_run { /* the options, checked and resolved */
     weft_layout layout;
     weft_mesh_shape mesh;
     weft_cp_options cp;
-    weft_profile profile; /* what cp.profile points at when a file was given; a run must not outlive the one it is copied from */
+    weft_profile profile; /* cp.profile points here when a file was given: a copy must not outlive its original */
 } weft_run;
 
 /* Settles aliases (--pcp-size, --cp-comm-type), parses names, refuses what contradicts. LOCAL */

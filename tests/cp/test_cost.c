@@ -12,8 +12,19 @@ static const double MiB = 1 << 20;
 
 static weft_cp_problem shape(int64_t T, int H, int Hkv, weft_mask mask)
 {
-    return (weft_cp_problem){.prec = WEFT_PREC_BF16, .B = 1, .Tq = T, .T = T, .max_docs = 1, .H = H, .Hkv = Hkv, .D = 128,
-                             .Dv = 128, .scale = 0.1, .mask = mask, .layout = {WEFT_LAYOUT_ZIGZAG, 0}, .slots = 1};
+    return (weft_cp_problem){.prec = WEFT_PREC_BF16,
+                             .B = 1,
+                             .Tq = T,
+                             .T = T,
+                             .max_docs = 1,
+                             .H = H,
+                             .Hkv = Hkv,
+                             .D = 128,
+                             .Dv = 128,
+                             .scale = 0.1,
+                             .mask = mask,
+                             .layout = {WEFT_LAYOUT_ZIGZAG, 0},
+                             .slots = 1};
 }
 
 /* 600 TFLOP/s, 50 GB/s to every rank. */
@@ -27,7 +38,12 @@ static weft_profile fast(void)
     return p;
 }
 
-typedef struct asked { weft_cp_problem problem; weft_cp_options options; weft_profile profile; weft__cp_ask ask; } asked;
+typedef struct asked {
+    weft_cp_problem problem;
+    weft_cp_options options;
+    weft_profile profile;
+    weft__cp_ask ask;
+} asked;
 
 static void ask_for(asked *a, weft_cp_problem p, int P)
 {
@@ -49,18 +65,33 @@ static void bytes_are_those_of_plans(void **state)
 {
     (void)state;
     static const char *const names[] = {"pcp", "ring", "pairwise"};
-    weft__cp_cost (*const cost[])(const weft__cp_ask *) = {weft__cp_cost_gather, weft__cp_cost_ring, weft__cp_cost_pairwise};
-    static const weft_mask masks[] = {{false, -1, -1, 0}, {true, -1, -1, 0}, {true, 5, -1, 0}, {false, 3, 2, 0}, {true, -1, -1, 20},
-                                      {false, -1, 3, 0}};
+    weft__cp_cost (*const cost[])(const weft__cp_ask *) = {weft__cp_cost_gather, weft__cp_cost_ring,
+                                                           weft__cp_cost_pairwise};
+    static const weft_mask masks[] = {{false, -1, -1, 0}, {true, -1, -1, 0},  {true, 5, -1, 0},
+                                      {false, 3, 2, 0},   {true, -1, -1, 20}, {false, -1, 3, 0}};
     enum { P = 4, T = 2 * P * 8 };
     for (size_t m = 0; m < sizeof masks / sizeof *masks; m++)
         for (int l = 0; l < 2; l++)
             for (int s = 0; s < 3; s++) {
-                cp_case c = {.name = "cost", .prec = WEFT_PREC_BF16, .B = 2, .Tq = T, .T = T, .H = 2, .Hkv = 1, .D = 2, .Dv = 4,
-                             .mask = masks[m], .seed = 3};
+                cp_case c = {.name = "cost",
+                             .prec = WEFT_PREC_BF16,
+                             .B = 2,
+                             .Tq = T,
+                             .T = T,
+                             .H = 2,
+                             .Hkv = 1,
+                             .D = 2,
+                             .Dv = 4,
+                             .mask = masks[m],
+                             .seed = 3};
                 cp_data data = cp_data_make(&c);
                 cp_result *out = cp_result_make(&c, P);
-                cp_job job = {.c = &c, .data = &data, .strategy = names[s], .layout = (weft_layout_kind)l, .overlap = true, .out = out};
+                cp_job job = {.c = &c,
+                              .data = &data,
+                              .strategy = names[s],
+                              .layout = (weft_layout_kind)l,
+                              .overlap = true,
+                              .out = out};
                 assert_ok(cp_run(P, &job, 1));
                 double forward = 0, backward = 0;
                 for (int r = 0; r < P; r++) {
@@ -82,7 +113,8 @@ static double forward_MiB(int H, int Hkv, int P, int U)
 {
     asked a;
     ask_for(&a, shape(131072, H, Hkv, full), P);
-    double state = 131072.0 / P * (U - 1) / U * H * 8; /* maximum and sum come home with o: two floats per row and head */
+    double state =
+        131072.0 / P * (U - 1) / U * H * 8; /* maximum and sum come home with o: two floats per row and head */
     return (weft__cp_cost_heads(&a.ask, U, U == P ? &weft__cp_none : &weft__cp_ring).forward_bytes - state) / MiB;
 }
 
@@ -103,7 +135,7 @@ static void worked_numbers(void **state)
     near(forward_MiB(32, 8, 64, 8), 91, 1e-9);
 }
 
-/* c4 of the theory: what a query needs not see need not travel. */
+/* What no query sees need not travel. */
 static void pairwise_bytes_follow_the_mask(void **state)
 {
     (void)state;
@@ -116,7 +148,8 @@ static void pairwise_bytes_follow_the_mask(void **state)
     a.problem.layout.kind = WEFT_LAYOUT_CONTIGUOUS;
     near(weft__cp_cost_pairwise(&a.ask).forward_bytes, 0.5 * ring, 1e-9);
     a.problem.mask.left = 100;
-    near(weft__cp_cost_pairwise(&a.ask).forward_bytes, 100 * row * (P - 1) / P, 1e-9); /* the first rank has nothing before it */
+    near(weft__cp_cost_pairwise(&a.ask).forward_bytes, 100 * row * (P - 1) / P,
+         1e-9); /* the first rank has nothing before it */
     a.problem.layout.kind = WEFT_LAYOUT_ZIGZAG;
     near(weft__cp_cost_pairwise(&a.ask).forward_bytes, 100 * row * (2 * P - 2) / P, 1e-9);
     a.problem.mask = full;

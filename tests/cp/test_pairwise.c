@@ -11,12 +11,27 @@ static const weft_mask full = {false, -1, -1, 0}, causal = {true, -1, -1, 0};
 
 static cp_case base(int64_t B, int64_t T, weft_mask mask)
 {
-    return (cp_case){.name = "pairwise", .prec = WEFT_PREC_BF16, .B = B, .Tq = T, .T = T, .H = 2, .Hkv = 1, .D = 2, .Dv = 3,
-                     .mask = mask, .seed = 5};
+    return (cp_case){.name = "pairwise",
+                     .prec = WEFT_PREC_BF16,
+                     .B = B,
+                     .Tq = T,
+                     .T = T,
+                     .H = 2,
+                     .Hkv = 1,
+                     .D = 2,
+                     .Dv = 3,
+                     .mask = mask,
+                     .seed = 5};
 }
 
-static int64_t kv_row(const cp_case *c) { return (int64_t)c->Hkv * (c->D + c->Dv) * (int64_t)weft_dtype_size(weft_prec_compute(c->prec)); }
-static int64_t dkv_row(const cp_case *c) { return (int64_t)c->Hkv * (c->D + c->Dv) * (int64_t)weft_dtype_size(weft_prec_real(c->prec)); }
+static int64_t kv_row(const cp_case *c)
+{
+    return (int64_t)c->Hkv * (c->D + c->Dv) * (int64_t)weft_dtype_size(weft_prec_compute(c->prec));
+}
+static int64_t dkv_row(const cp_case *c)
+{
+    return (int64_t)c->Hkv * (c->D + c->Dv) * (int64_t)weft_dtype_size(weft_prec_real(c->prec));
+}
 
 static cp_result *run(const cp_case *c, const cp_data *data, const char *strategy, weft_layout_kind layout, int P)
 {
@@ -41,7 +56,9 @@ static void read_tokens(tokens *x, const cp_case *c, weft_layout_kind layout, in
     for (int64_t b = 0; b <= c->B; b++) first[b] = 2 * b, whole[(2 * b) % 16] = 0, whole[(2 * b + 1) % 16] = n;
     weft_docs docs = c->cu ? (weft_docs){c->B, n, c->cu, c->first, NULL} : (weft_docs){c->B, n, whole, first, NULL};
     assert_ok(weft_arena_create(&arena, &mem, "test", NULL));
-    assert_ok(weft_shard_alloc(&s, arena, P, weft_shard_capacity((weft_layout){layout, c->block}, c->B, n, docs.first[c->B] - c->B, P)));
+    assert_ok(
+        weft_shard_alloc(&s, arena, P,
+                         weft_shard_capacity((weft_layout){layout, c->block}, c->B, n, docs.first[c->B] - c->B, P)));
     assert_ok(weft_shard_make(&s, (weft_layout){layout, c->block}, &docs, pos0));
     for (int r = 0; r < P; r++) {
         int64_t index[MAX_TOKENS], pos[MAX_TOKENS], at = 0;
@@ -85,9 +102,9 @@ static void check_counts(const cp_case *c, const cp_data *data, int first_layout
             for (int r = 0; r < P; r++) {
                 int64_t forward = give[r] * kv_row(c), backward = forward + take[r] * dkv_row(c);
                 if (out->forward_bytes[r] != forward || out->backward_bytes[r] != backward)
-                    fail_msg("%s: P=%d, layout %d, rank %d: sent %lld and %lld bytes, needed are %lld and %lld", c->name, P, l,
-                             r, (long long)out->forward_bytes[r], (long long)out->backward_bytes[r], (long long)forward,
-                             (long long)backward);
+                    fail_msg("%s: P=%d, layout %d, rank %d: sent %lld and %lld bytes, needed are %lld and %lld",
+                             c->name, P, l, r, (long long)out->forward_bytes[r], (long long)out->backward_bytes[r],
+                             (long long)forward, (long long)backward);
                 assert_int_equal(out->planned_forward[r], forward);
                 assert_int_equal(out->planned_backward[r], backward);
             }
@@ -122,7 +139,11 @@ static void only_what_is_needed_is_sent(void **state)
 static void stripes(void **state)
 {
     (void)state;
-    static const weft_mask narrow[] = {{true, 1, -1, 0}, {true, 4, -1, 0}, {false, 2, 1, 0}, {true, 3, -1, 30}, {true, -1, -1, 0}};
+    static const weft_mask narrow[] = {{true, 1, -1, 0},
+                                       {true, 4, -1, 0},
+                                       {false, 2, 1, 0},
+                                       {true, 3, -1, 30},
+                                       {true, -1, -1, 0}};
     for (int64_t block = 1; block <= 7; block += 3)
         for (size_t m = 0; m < sizeof narrow / sizeof *narrow; m++)
             for (int pattern = 0; pattern < 2; pattern++) {
@@ -169,7 +190,8 @@ static void causal_zigzag_moves_three_quarters(void **state)
     for (int P = 2; P <= 8; P++) {
         cp_case c = base(1, 6 * 2 * P, causal);
         cp_data data = cp_data_make(&c);
-        cp_result *pair = run(&c, &data, "pairwise", WEFT_LAYOUT_ZIGZAG, P), *ring = run(&c, &data, "ring", WEFT_LAYOUT_ZIGZAG, P);
+        cp_result *pair = run(&c, &data, "pairwise", WEFT_LAYOUT_ZIGZAG, P),
+                  *ring = run(&c, &data, "ring", WEFT_LAYOUT_ZIGZAG, P);
         int64_t busiest = 0, ring_busiest = 0;
         for (int r = 0; r < P; r++) {
             busiest = weft_max_i64(busiest, pair->forward_bytes[r]);
@@ -250,13 +272,20 @@ static void check_bits(const cp_case *c, int P)
             cp_data rounded = cp_data_make(&x);
             cp_job jobs[JOBS];
             for (int i = 0; i < JOBS; i++)
-                jobs[i] = (cp_job){.c = &x, .data = &rounded, .strategy = i ? "pairwise" : "pcp", .layout = (weft_layout_kind)l,
-                                   .overlap = i < 2, .repeat = 1 + i % 2, .out = cp_result_make(c, P), .more = wires[w].more};
+                jobs[i] = (cp_job){.c = &x,
+                                   .data = &rounded,
+                                   .strategy = i ? "pairwise" : "pcp",
+                                   .layout = (weft_layout_kind)l,
+                                   .overlap = i < 2,
+                                   .repeat = 1 + i % 2,
+                                   .out = cp_result_make(c, P),
+                                   .more = wires[w].more};
             assert_ok(cp_run(P, jobs, 2)); /* reading in place where the transport can */
             assert_ok(cp_run_copies(P, jobs + 2, 1));
             for (int i = 1; i < JOBS; i++)
                 if (!cp_same_bits(&x, jobs[i].out, jobs[0].out))
-                    fail_msg("%s, %s, P=%d, layout %d, overlap %d: not the bits of pcp", c->name, wires[w].name, P, l, jobs[i].overlap);
+                    fail_msg("%s, %s, P=%d, layout %d, overlap %d: not the bits of pcp", c->name, wires[w].name, P, l,
+                             jobs[i].overlap);
             for (int r = 0; r < P; r++) {
                 assert_int_equal(jobs[1].out->forward_bytes[r], jobs[1].out->planned_forward[r]);
                 assert_int_equal(jobs[1].out->backward_bytes[r], jobs[1].out->planned_backward[r]);
