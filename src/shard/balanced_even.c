@@ -31,7 +31,8 @@ static void take_out(weft__deal *x, int64_t i)
 static int64_t pieces_of(const weft__deal *x, int64_t rank, const weft_segment *g)
 {
     int64_t n = 0;
-    for (int64_t i = list_of(x)[rank]; i != NONE; i = next_of(x)[i]) n += x->seg[i].row == g->row && x->seg[i].doc == g->doc;
+    for (int64_t i = list_of(x)[rank]; i != NONE; i = next_of(x)[i])
+        n += x->seg[i].row == g->row && x->seg[i].doc == g->doc;
     return n;
 }
 
@@ -142,7 +143,8 @@ static bool pieces_fit(const weft__deal *x, int64_t from, int64_t to, int64_t to
 {
     for (int64_t i = list_of(x)[to]; tokens > 0; i = next_of(x)[i]) {
         const weft_segment *g = &x->seg[i];
-        if (g->stride != WEFT__WHOLE && pieces_of(x, from, g) + pieces_of(x, to, g) > WEFT__BALANCED_PIECES) return false;
+        if (g->stride != WEFT__WHOLE && pieces_of(x, from, g) + pieces_of(x, to, g) > WEFT__BALANCED_PIECES)
+            return false;
         tokens -= g->len;
     }
     return true;

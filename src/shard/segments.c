@@ -27,12 +27,13 @@ static weft_status append_part(weft__writer *w, const weft_segment *like, const 
 {
     int64_t token = run->token + i / run->run * run->stride + i % run->run;
     bool one_piece = run->run == run->stride || end - i <= run->run;
-    return weft__append(w, (weft_segment){.row = like->row, .doc = like->doc, .start = token + like->start - like->token,
-                                          .len = end - i, .run = one_piece ? 1 : run->run,
+    return weft__append(w, (weft_segment){.row = like->row, .doc = like->doc,
+                                          .start = token + like->start - like->token, .len = end - i, .run = one_piece ? 1 : run->run,
                                           .stride = one_piece ? 1 : run->stride, .token = token});
 }
 
-weft_status weft__append_cut(weft__writer *w, const weft_segment *like, const weft__run *run, int64_t begin, int64_t end)
+weft_status weft__append_cut(weft__writer *w, const weft_segment *like, const weft__run *run, int64_t begin,
+                             int64_t end)
 {
     int64_t i = weft__count_below(run->token, run->len, run->run, run->stride, begin);
     int64_t n = weft__count_below(run->token, run->len, run->run, run->stride, end);

@@ -22,7 +22,9 @@ typedef struct weft_segment { /* `len` tokens of one document of one row, in run
 /* How far the i-th token of a segment lies behind its first. */
 static inline int64_t weft_segment_step(const weft_segment *s, int64_t i) { return i / s->run * s->stride + i % s->run; }
 
-typedef enum { WEFT_LAYOUT_CONTIGUOUS, WEFT_LAYOUT_ZIGZAG, WEFT_LAYOUT_STRIPED, WEFT_LAYOUT_BALANCED, WEFT_LAYOUT_COUNT } weft_layout_kind;
+typedef enum {
+    WEFT_LAYOUT_CONTIGUOUS, WEFT_LAYOUT_ZIGZAG, WEFT_LAYOUT_STRIPED, WEFT_LAYOUT_BALANCED, WEFT_LAYOUT_COUNT
+} weft_layout_kind;
 typedef struct weft_layout {
     weft_layout_kind kind;
     int64_t block; /* k of striped:k (0 is 1); 0 for the others */

@@ -84,6 +84,7 @@ typedef struct weft__writer { /* appends segments; remembers where the rank's be
 weft_status weft__append(weft__writer *w, weft_segment seg);
 /* Appends the tokens of `run` in [begin, end), which are of one document. `like` names its row and document, and
  * gives the distance between position and token. A document that begins inside a run gets a head and a body. */
-weft_status weft__append_cut(weft__writer *w, const weft_segment *like, const weft__run *run, int64_t begin, int64_t end);
+weft_status weft__append_cut(weft__writer *w, const weft_segment *like, const weft__run *run, int64_t begin,
+                             int64_t end);
 
 #endif

@@ -16,7 +16,10 @@ static inline void world_open(shard_world *w)
 }
 static inline void world_close(shard_world *w) { weft_arena_destroy(w->arena); }
 
-typedef struct docs_case { weft_docs docs; int64_t cu[CASE_MAX_B * (CASE_DOCS + 2)], first[CASE_MAX_B + 1], total; } docs_case;
+typedef struct docs_case {
+    weft_docs docs;
+    int64_t cu[CASE_MAX_B * (CASE_DOCS + 2)], first[CASE_MAX_B + 1], total;
+} docs_case;
 
 enum { DOCS_WHOLE, DOCS_AWKWARD, DOCS_SINGLE_TOKENS, DOCS_LONG, DOCS_KINDS };
 
