@@ -194,13 +194,13 @@ static weft_status prepare(weft_attention **out, weft_group *group, const weft_a
     weft_attention_params p;
     weft_cp_problem problem;
     WEFT_TRY(read_params(given, &p, &problem));
+    WEFT_TRY(read_options(&p, options));
     weft_ctx *ctx = weft_world_ctx(weft_group_world(group));
     ctx->threads = p.threads ? p.threads : weft_group_default_threads(group);
     weft_attention *a = calloc(1, sizeof *a);
     if (!a) return weft_fail(WEFT_ERR_MEMORY, "no memory for an attention plan");
     a->comm = weft_group_comm(group);
     a->problem = problem;
-    WEFT_TRY(read_options(&p, options));
     weft_status st = weft_arena_create(&a->arena, &ctx->mem, "attention", NULL);
     if (st >= 0) st = weft_kern_init(&a->kern, weft_isa_best());
     if (st >= 0) *out = a;
