@@ -242,10 +242,14 @@ static void whole_documents_move_nothing(void **state)
     (void)state;
     enum { P = 4, T = 64 };
     int64_t cu[] = {0, 5, 16, 32, 32, 47, 48, T}, first[] = {0, 8};
+    /* of 12 and 4 tokens: cut by contiguous, dealt as 12 + 4 to each rank */
+    int64_t dealt[] = {0, 12, 24, 28, 32, 44, 48, 52, T}, dealt_first[] = {0, 9};
     for (int m = 0; m < 2; m++) {
         cp_case c = base(1, T, m ? full : causal);
         c.cu = cu, c.first = first;
         check_silence(&c, WEFT_LAYOUT_CONTIGUOUS, P);
+        c.cu = dealt, c.first = dealt_first;
+        check_silence(&c, WEFT_LAYOUT_BALANCED, P);
     }
 }
 
