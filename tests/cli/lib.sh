@@ -18,7 +18,7 @@ refused() {
 }
 # good ARGS...: exit 0; output in $tmp/stdout.
 good() {
-  ( cd "$tmp" && timeout 300 "$WEFT" "$@" >stdout 2>stderr </dev/null ); local code=$?
+  ( cd "$tmp" && timeout "${GOOD_SECONDS:-300}" "$WEFT" "$@" >stdout 2>stderr </dev/null ); local code=$?
   [ $code = 0 ] || fail "weft $*: exit $code: $(cat "$tmp/stdout" "$tmp/stderr" | tail -n 3)"
 }
 # running PATTERN: is there a process whose words match? (pgrep is not on every machine)
