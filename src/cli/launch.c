@@ -100,7 +100,7 @@ static int launch_here(weft_cli *cli)
     weft_local *local = NULL;
     weft_status st = weft_local_from_env(&local, &rank);
     if (st >= 0 && local) return run_as_child(cli, local, rank);
-    if (st >= 0 && weft_opts_given(&cli->opts, "run.mpi_progress"))
+    if (st >= 0 && weft_opts_given(&cli->opts, "run.mpi_progress") && strcmp(cli->options.mpi_progress, "auto"))
         st = weft_fail(WEFT_ERR_REFUSED, "--mpi-progress is for ranks that mpirun starts; weft starts its own here");
     if (st >= 0) warn_of_crowding(cli, ranks);
     if (st >= 0 && ranks == 1) return run_alone(cli);

@@ -606,8 +606,7 @@ weft_status weft_world_local(weft_world **out, weft_ctx *ctx, weft_local *map, i
         return weft_fail(WEFT_ERR_REFUSED, "local ranks: rank %d has joined already; a mapping serves one world", rank);
     endpoint *e;
     WEFT_TRY(endpoint_create(&e, ctx, map, rank));
-    atomic_store(&e->me->thread, (int)syscall(SYS_gettid)); /* first: who sees the process looks for the thread */
-    atomic_store(&e->me->pid, (int)getpid());
+    weft_local_present(e->me);
     weft_local_place(e->me, "start", -1, -1);
     for (int p = 0; p < e->ranks; p++) weft_local_ring_bell(&map->areas[p]);
     weft_status st = wait_for_all(e, &ctx->clock);

@@ -287,6 +287,12 @@ void weft_local_place_text(const local_area *a, char *text, size_t n)
     if (step >= 0 && op[0] && k >= 0 && (size_t)k < n) snprintf(text + k, n - (size_t)k, ", step %d", step);
 }
 
+void weft_local_present(local_area *a)
+{
+    atomic_store(&a->thread, (int)syscall(SYS_gettid)); /* first: who sees the process looks for the thread */
+    atomic_store(&a->pid, (int)getpid());
+}
+
 /* Of the thread that is the rank: 'T' for a stopped one, 'Z' for a dead one, 'S' for one that is not running; 0 when it
  * has no entry. */
 static char thread_state(const local_area *a)

@@ -96,6 +96,8 @@ bool weft_local_failed(const weft_local *m);
 /* Fails with `st` and "rank N: cause" from the record. */
 weft_status weft_local_fail_with(const weft_local *m, weft_status st);
 
+/* Notes who the calling thread is, so that others can ask the system what it does. */
+void weft_local_present(local_area *a);
 void weft_local_place(local_area *a, const char *op, int layer, int step);
 /* "cp.ring.forward, layer 1, step 2", or with the collective that it waits in: "cp.ring.forward: barrier of cp, layer 1, ..." */
 void weft_local_place_text(const local_area *a, char *text, size_t n);

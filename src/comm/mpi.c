@@ -260,7 +260,7 @@ static weft_status join_node(weft_mpi_ep *e)
     if (sched_getaffinity(0, sizeof(cpu_set_t), mask_of(e, e->info.rank)) != 0) CPU_SET(0, mask_of(e, e->info.rank));
     weft_local_place(me, "start", -1, -1);
     atomic_store(&me->state, WEFT_LOCAL_JOINED);
-    atomic_store(&me->pid, (int)getpid());
+    weft_local_present(me);
     return WEFT_OK;
 }
 
