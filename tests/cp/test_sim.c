@@ -23,7 +23,7 @@ static void vary(sim_case *c, int k)
 static void every_strategy_and_layout_ends(void **state)
 {
     (void)state;
-    static const int ranks[] = {1, 2, 3, 4, 5, 7, 8, 13, 16};
+    static const int ranks[] = {1, 2, 3, 5, 8, 12};
     int n = 0, k = 0, ran = 0;
     const char *const *names = weft_cp_names(&n);
     for (int s = 0; s < n; s++)
@@ -33,7 +33,7 @@ static void every_strategy_and_layout_ends(void **state)
                 vary(&c, k);
                 ran += sim_case_check(&c);
             }
-    assert_true(ran > 9 * (n - 2) * WEFT_LAYOUT_COUNT / 2);
+    assert_true(ran > 6 * (n - 2) * WEFT_LAYOUT_COUNT * 3 / 4);
 }
 
 static void more_ranks_than_tokens(void **state)
@@ -106,11 +106,11 @@ static void bits_do_not_depend_on_arrival(void **state)
 static void bytes_of_a_full_mask(void **state)
 {
     (void)state;
-    static const int ranks[] = {2, 5, 8, 12, 64};
+    static const int ranks[] = {2, 5, 12, 64};
     int n = 0, k = 0;
     const char *const *names = weft_cp_names(&n);
     for (int s = 0; s < n; s++)
-        for (int p = 0; p < 5; p++, k++) {
+        for (int p = 0; p < 4; p++, k++) {
             sim_case c = sim_case_make(names[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), ranks[p], k % 2 ? 257 : 1001);
             c.prec = k % 3 ? WEFT_PREC_BF16 : WEFT_PREC_F32;
             c.H = k % 2 ? 30 : 64, c.Hkv = k % 2 ? 15 : 4; /* uneven groups of heads; K,V heads in several groups */
