@@ -1,5 +1,6 @@
 /* Head counts and sizes, softcap, sinks with their gradient, ALiBi: alone and together, fp64 and fp32. */
 /* labels: small */
+/* mpi-long: 8 */
 /* timeout: 240 */
 #include "harness/test.h"
 #include "harness/cp_case.h"

@@ -1,5 +1,6 @@
 /* Any length on any number of ranks: uneven shares, ranks without tokens, fewer queries than keys. */
 /* labels: small */
+/* mpi-long: 8 */
 /* timeout: 240 */
 #include "harness/test.h"
 #include "harness/cp_case.h"

@@ -1,6 +1,7 @@
 /* Every mask, with and without documents, is exact on every P: fp64 within 1e-12 (rounding of sums in another
  * order; the differences seen are near 1e-15). */
 /* labels: small */
+/* mpi-long: 8 */
 /* timeout: 240 */
 #include "harness/test.h"
 #include "harness/cp_case.h"

@@ -3,6 +3,7 @@
  * causal zigzag, windows and whole documents hold. That its results are those of pcp, bit for bit, is tested with all
  * other strategies (harness/cp_case.c). */
 /* labels: small */
+/* mpi-long: 8 */
 /* timeout: 240 */
 #include "harness/test.h"
 #include "harness/cp_case.h"

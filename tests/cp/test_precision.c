@@ -1,5 +1,6 @@
 /* fp32 and 16-bit runs do not lose accuracy as P grows: running state and travelling sums are fp32. */
 /* labels: small */
+/* mpi-long: 8 */
 /* timeout: 240 */
 #include "harness/test.h"
 #include "harness/cp_case.h"

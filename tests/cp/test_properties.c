@@ -1,4 +1,5 @@
 /* labels: small */ /* timeout: 120 */
+/* mpi: 4 */
 /* What holds whatever the numbers are, for every strategy and layout on four ranks, in fp64: linear in v; a constant
  * added to a row's scores changes nothing; a causal prefix is a run on the prefix; rows of dS sum to zero; and backward is
  * the transpose of forward's derivative. */

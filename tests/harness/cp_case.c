@@ -1,6 +1,7 @@
 /* cp_case.c — see cp_case.h. */
 #include "harness/cp_case.h"
 
+#include "harness/mpi_ranks.h"
 #include "harness/test.h"
 
 static void *zeros(int64_t n, size_t size)
@@ -372,10 +373,65 @@ void cp_result_sum_sinks(cp_result *r, int H)
         for (int h = 0; h < H; h++) r->dsinks[h] += r->dsinks_part[p * H + h];
 }
 
+/* Everything that ranks write in a result. */
+enum { PARTS = 17 };
+typedef struct part { void *data; size_t bytes; } part;
+
+static void parts_of(const cp_case *c, const cp_result *r, part parts[PARTS])
+{
+    size_t d = sizeof(double), nq = (size_t)(c->B * c->Tq * c->H) * d, nk = (size_t)(c->B * c->T * c->Hkv) * d, P = (size_t)r->ranks;
+    void *const counts[] = {r->forward_bytes, r->backward_bytes, r->planned_forward, r->planned_backward, r->forward_messages,
+                            r->backward_messages, r->planned_forward_messages, r->planned_backward_messages};
+    void *const sizes[] = {r->kv_buffer_bytes, r->pool_bytes, r->kept_bytes};
+    part *to = parts;
+    *to++ = (part){r->o, nq * (size_t)c->Dv};
+    *to++ = (part){r->lse, nq};
+    *to++ = (part){r->dq, nq * (size_t)c->D};
+    *to++ = (part){r->dk, nk * (size_t)c->D};
+    *to++ = (part){r->dv, nk * (size_t)c->Dv};
+    *to++ = (part){r->dsinks_part, P * (size_t)c->H * d};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) *to++ = (part){counts[i], P * sizeof(int64_t)};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) *to++ = (part){sizes[i], P * sizeof(size_t)};
+}
+
+/* All parts of all results, to or from one piece of memory; the bytes of it. */
+static size_t move_parts(const job_list *list, char *flat, bool back)
+{
+    size_t at = 0;
+    for (int i = 0; i < list->n; i++) {
+        part parts[PARTS];
+        parts_of(list->jobs[i].c, list->jobs[i].out, parts);
+        for (int k = 0; k < PARTS; k++) {
+            if (flat && parts[k].bytes) memcpy(back ? parts[k].data : flat + at, back ? flat + at : parts[k].data, parts[k].bytes);
+            at += parts[k].bytes;
+        }
+    }
+    return at;
+}
+
+/* Ranks that are processes have each written their rows into arrays of their own: afterwards all have all rows. The
+ * arrays begin with a pattern that no result has, so that every written value is seen. */
+static weft_status run_processes(int P, job_list *list)
+{
+    size_t bytes = move_parts(list, NULL, false);
+    char *before = zeros((int64_t)bytes, 1), *flat = zeros((int64_t)bytes, 1);
+    memset(before, 0xa5, bytes);
+    move_parts(list, before, true);
+    weft_status st = test_run(P, run_jobs, list, 0);
+    move_parts(list, flat, false);
+    test_run_merge(P, flat, before, bytes);
+    move_parts(list, flat, true);
+    free(before);
+    free(flat);
+    return st;
+}
+
 static weft_status run_list(int P, const weft_sim_model *model, cp_job *jobs, int n, bool copies)
 {
     job_list list = {jobs, n, copies};
-    WEFT_TRY(model ? weft_run_sim(P, model, run_jobs, &list) : weft_run_threads(P, run_jobs, &list));
+    WEFT_TRY(model              ? weft_run_sim(P, model, run_jobs, &list)
+             : test_under_mpi() ? run_processes(P, &list)
+                                : weft_run_threads(P, run_jobs, &list));
     for (int i = 0; i < n; i++) cp_result_sum_sinks(jobs[i].out, jobs[i].c->H);
     return WEFT_OK;
 }
@@ -603,7 +659,8 @@ void cp_check_all(const cp_case *c, const int *ranks, int n, double exact, doubl
     if (!(e <= exact)) fail_msg("%s: P=1 is %.3e from the specification, limit %.3e", c->name, e, exact);
     for (int i = 0; i < n; i++)
         for (int l = 0; l < CP_LAYOUTS; l++)
-            if (n == 1 || l == WEFT_LAYOUT_ZIGZAG || (l + i) % 2 == 0)
+            /* under mpirun: as many as it has started */
+            if (ranks[i] <= test_run_most() && (n == 1 || l == WEFT_LAYOUT_ZIGZAG || (l + i) % 2 == 0))
                 check_layout(c, &data, one, ranks[i], (weft_layout_kind)l, across, lse_weight);
     cp_result_free(want);
     cp_result_free(one);

@@ -1,6 +1,8 @@
 #include "harness/mpi_ranks.h"
 #include "harness/test.h"
 
+#include <unistd.h>
+
 enum { CONTROL_TIMEOUT = 100 }; /* seconds; below the limit of a test, so that its message is seen */
 
 /* Of the process: opened at the first use, since a test has no place of its own for it. */
@@ -12,8 +14,13 @@ static struct control {
     bool looked;
 } control;
 
+/* Worlds of P ranks, kept while they are good: opening one takes many of MPI's own waits, which spin. */
+enum { KEPT = 33 };
+static struct kept { bool open; weft_world *world; /* NULL beyond the first P */ weft_ctx ctx; } kept[KEPT];
+
 static void close_control(void)
 {
+    for (int P = 0; P < KEPT; P++) weft_world_close(kept[P].world);
     weft_world_close(control.world);
     weft_mpi_stop(control.mpi);
     weft_mpi_unload(control.mpi);
@@ -29,7 +36,7 @@ __attribute__((constructor)) static void mute(void)
 static void give_up(const char *what)
 {
     fprintf(stderr, "test: %s: %s\n", what, weft_last_error());
-    exit(3);
+    _exit(3); /* closing the worlds would wait for the others */
 }
 
 static struct control *get(void)
@@ -66,27 +73,47 @@ static size_t message_limit(void)
     return limit ? (size_t)strtoull(limit, NULL, 10) : 0;
 }
 
+/* All processes open it, in step, whether they are among the first P or not: MPI asks for that. */
+static void open_world(int P)
+{
+    struct kept *k = &kept[P];
+    weft_mpi_options options = {.ranks = P, .max_message = message_limit()};
+    if (k->open) return;
+    weft_ctx_init(&k->ctx);
+    k->ctx.rank = control.launch.rank;
+    k->ctx.world = P;
+    if (weft_world_mpi(&k->world, &k->ctx, control.mpi, &options) < 0) give_up("opening a world");
+    if (k->world && set_progress(k->world) < 0) give_up("progress");
+    k->open = true;
+}
+
 /* This process' part; the same rules as for threads: a failure that nobody was told ends the others' waits. */
 static verdict run_here(int P, weft_rank_fn fn, void *ud)
 {
-    weft_ctx ctx;
-    weft_world *w = NULL;
     verdict v = {.cause = -1};
-    weft_ctx_init(&ctx);
-    ctx.rank = control.launch.rank;
-    ctx.world = P;
-    weft_status st = weft_world_mpi(&w, &ctx, control.mpi, &(weft_mpi_options){.ranks = P, .max_message = message_limit()});
-    if (st < 0) give_up("opening a world");
-    if (!w) return v;
-    st = set_progress(w);
-    if (st >= 0) st = fn(&ctx, w, ud);
+    struct kept *k = &kept[P];
+    if (!k->world) return v;
+    k->ctx.fault = (weft_fault){0}; /* as a new world */
+    weft_world_set_timeout(k->world, 120);
+    weft_place(k->world, "start", -1, -1);
+    weft_status st = fn(&k->ctx, k->world, ud);
     v.status = st < 0 ? st : WEFT_OK;
     snprintf(v.message, sizeof v.message, "%s", st < 0 ? weft_last_error() : "");
-    if (st < 0) weft_world_abort(w, st, v.message);
-    weft_barrier(weft_world_all(w)); /* so that a failure elsewhere is known here; fails where it is */
-    v.cause = weft_world_failed_rank(w);
-    weft_world_close(w);
+    if (st < 0) weft_world_abort(k->world, st, v.message);
+    weft_barrier(weft_world_all(k->world)); /* so that a failure elsewhere is known here; fails where it is */
+    v.cause = weft_world_failed_rank(k->world);
     return v;
+}
+
+/* A world that failed stays failed. */
+static void drop_failed(int P, const verdict *v)
+{
+    bool failed = false;
+    for (int r = 0; r < P; r++) failed |= v[r].cause >= 0;
+    if (!failed) return;
+    weft_world_close(kept[P].world);
+    kept[P].world = NULL;
+    kept[P].open = false;
 }
 
 static weft_status judge(int P, const verdict *v)
@@ -129,13 +156,15 @@ weft_status test_run(int P, weft_rank_fn fn, void *ud, size_t bytes)
 {
     if (!test_under_mpi()) return weft_run_threads(P, fn, ud);
     int n = get()->launch.size;
-    if (P > n) fail_msg("%d ranks are needed, mpirun started %d", P, n);
+    if (P > n || P >= KEPT) fail_msg("%d ranks are needed, mpirun started %d", P, n);
     void *before = malloc(bytes + 1);
     verdict *all = calloc((size_t)n, sizeof *all), mine;
     if (!before || !all) give_up("memory");
     memcpy(before, ud ? ud : "", ud ? bytes : 0);
+    open_world(P);
     mine = run_here(P, fn, ud);
     share(all, &mine, sizeof mine);
+    drop_failed(P, all);
     if (ud) test_run_merge(P, ud, before, bytes);
     weft_status st = judge(P, all);
     free(before);
