@@ -5,6 +5,7 @@
 /* timeout: 240 */
 #include "harness/test.h"
 #include "harness/cp_case.h"
+#include "harness/mpi_ranks.h"
 #include "cp/cp_impl.h"
 
 #include <stdatomic.h>
@@ -171,6 +172,7 @@ static void count_calls(weft_cp_plan *plan)
 static void blocks_are_computed_in_portions(void **state)
 {
     (void)state;
+    if (test_under_mpi()) return; /* calls are counted in memory that ranks share */
     cp_case c = base(WEFT_PREC_F32, 1000);
     c.mask.causal = false, c.poison = false;
     cp_data data = cp_data_make(&c);

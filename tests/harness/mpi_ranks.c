@@ -20,7 +20,7 @@ static struct kept { bool open; weft_world *world; /* NULL beyond the first P */
 
 static void close_control(void)
 {
-    for (int P = 0; P < KEPT; P++) weft_world_close(kept[P].world);
+    test_run_renew();
     weft_world_close(control.world);
     weft_mpi_stop(control.mpi);
     weft_mpi_unload(control.mpi);
@@ -105,15 +105,24 @@ static verdict run_here(int P, weft_rank_fn fn, void *ud)
     return v;
 }
 
+static void drop(int P)
+{
+    weft_world_close(kept[P].world);
+    kept[P].world = NULL;
+    kept[P].open = false;
+}
+
+void test_run_renew(void)
+{
+    for (int P = 0; P < KEPT; P++) drop(P);
+}
+
 /* A world that failed stays failed. */
 static void drop_failed(int P, const verdict *v)
 {
     bool failed = false;
     for (int r = 0; r < P; r++) failed |= v[r].cause >= 0;
-    if (!failed) return;
-    weft_world_close(kept[P].world);
-    kept[P].world = NULL;
-    kept[P].open = false;
+    if (failed) drop(P);
 }
 
 static weft_status judge(int P, const verdict *v)

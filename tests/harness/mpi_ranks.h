@@ -12,7 +12,10 @@ int test_run_most(void);
 /* As weft_run_threads; fails the test when P ranks are more than there are. Afterwards ud[bytes] is the same in all
  * processes: what a rank has changed in it is taken from that rank. */
 weft_status test_run(int P, weft_rank_fn fn, void *ud, size_t bytes);
-/* The same for memory that ud points to: `before` is what it held before the ranks ran. Nothing under threads. */
+/* Worlds are kept from one run to the next under mpirun; after this call the next runs have new ones. For bodies that leave
+ * theirs in another state than they found it. */
+void test_run_renew(void);
+/* What test_run does for ud, for memory that it points to: `before` is what it held before the ranks ran. Nothing under threads. */
 void test_run_merge(int P, void *data, const void *before, size_t bytes);
 
 #endif
