@@ -19,19 +19,19 @@ static void every_number_of_ranks(void **state)
     for (int s = 0; s < n; s++)
         for (int l = 0; l < WEFT_LAYOUT_COUNT; l++)
             for (int P = 1; P <= 64; P++)
-                for (int k = 0; k < 4; k++) {
+                for (int k = 0; k < 2; k++) {
                     sim_case c = sim_case_make(names[s], (weft_layout_kind)l, P, (k + P) % 3 ? 257 : 1001);
-                    c.mask = *masks[(k + P) % 4];
+                    c.mask = *masks[(2 * k + P + l) % 4];
                     c.no_overlap = k % 2;
                     c.groups = 1 + (k + P + l) % 3;
-                    c.interleaved = k / 2;
+                    c.interleaved = (k + P / 2) % 2;
                     c.pieces = (k + l) % 3 == 0 ? 1000 : 0;
-                    c.layers = 1 + k / 3;
+                    c.layers = 1 + P % 3 / 2;
                     c.H = 64, c.Hkv = k % 2 ? 64 : 8;
                     c.D = c.Dv = 2;
                     ran += sim_case_check(&c);
                 }
-    assert_true(ran >= 4 * 64 * WEFT_LAYOUT_COUNT * (n - 1));
+    assert_true(ran >= 2 * 64 * WEFT_LAYOUT_COUNT * (n - 1));
 }
 
 static void bytes_up_to_512_ranks(void **state)

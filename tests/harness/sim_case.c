@@ -99,14 +99,19 @@ static int64_t rows_of_group(const sim_case *c, int U, int r)
     return sum;
 }
 
-/* The context stage among R = P / U ranks with rows of W values: K,V, and dK,dV in R. */
+/* The context stage among R = P / U ranks with rows of W values: K,V, and dK,dV in R. Pairwise sends nothing to, and wants
+ * nothing from, ranks without queries; where every rank has some its formulas are those of the gather. */
 static sim_bytes context_formula(const sim_case *c, int U, int r, int64_t W, int64_t e, int64_t eR)
 {
     int R = c->P / U;
     int64_t total = c->B * c->T, mine = rows_of_group(c, U, r), kv;
     if (R == 1) return (sim_bytes){0, 0};
+    bool pairwise = strstr(c->strategy, "pairwise") != NULL;
+    int readers = 0;
+    for (int i = 0; i < R; i++) readers += i != r && (!pairwise || rows_of_group(c, U, i) > 0);
     if (strstr(c->strategy, "ring")) kv = total - rows_of_group(c, U, (r + 1) % R);
-    else kv = (R - 1) * mine;
+    else kv = readers * mine;
+    if (pairwise && mine == 0) return (sim_bytes){0, 0};
     return (sim_bytes){kv * W * e, kv * W * e + (total - mine) * W * eR};
 }
 
