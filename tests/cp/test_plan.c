@@ -211,6 +211,7 @@ static void plans_print_themselves(void **state)
         assert_true(strncmp(text.data, want[i], strlen(want[i])) == 0);
         assert_int_equal(weft_cp_kv_buffer_bytes(plan), 0);
         weft_text_free(&text);
+        weft_cp_plan_destroy(plan);
     }
     close_bench(&b);
 }
