@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# labels: small
+# labels: small noasan
 # `weft sim`: the table, its marks and widths, the time line as other programs read it, and refusals.
 . "$(dirname "$0")/lib.sh"
 shape="--seq-length 1001 --hidden-size 64 --num-attention-heads 8 --num-query-groups 4 --precision bf16"
