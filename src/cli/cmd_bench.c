@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const weft_bench *const benches[] = {&weft_bench_profile};
+static const weft_bench *const benches[] = {&weft_bench_profile, &weft_bench_cp};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static const weft_bench *find(const char *name)
@@ -35,15 +35,18 @@ static weft_status check(weft_cli *cli)
     const char *name = cli->n_positional ? cli->positional[0] : NULL;
     const weft_bench *bench = name ? find(name) : NULL;
     if (!bench) return refuse_name(name);
-    if (!weft_opts_given(&cli->opts, "parallel.cp")) cli->run.mesh.cp = bench->ranks;
+    for (const char *const *key = bench->refuses; *key; key++)
+        if (weft_opts_given(&cli->opts, *key))
+            return weft_fail(WEFT_ERR_REFUSED, "bench %s has no use for the option %s; leave it out", name, *key);
+    if (!weft_opts_given(&cli->opts, "parallel.cp") && cli->run.mesh.cp == 1) cli->run.mesh.cp = bench->ranks;
     return bench->check ? bench->check(cli) : WEFT_OK;
 }
 
 static weft_status body(weft_cli *cli, weft_world *world) { return find(cli->positional[0])->body(cli, world); }
 
 const weft_command weft_cmd_bench = {"bench",
-                                     "bench profile [options]",
-                                     "measure this machine; profile: the rates by which auto chooses",
+                                     "bench profile|cp [options]",
+                                     "measure this machine; profile: the rates by which auto chooses; cp: one attention layer on its ranks",
                                      WEFT_CMD_BENCH,
                                      0,
                                      1,

@@ -10,6 +10,7 @@
  * receive that is too long, and a short message costs the same round trip. */
 #include "comm/mpi_impl.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,11 @@ enum { TOKEN_TRANSFER, TOKEN_LETTER, TOKEN_CONTROL, TOKEN_ABORT_IN, TOKEN_ABORT_
 static uint64_t token_of(const void *p, unsigned kind) { return (uint64_t)(uintptr_t)p | kind; }
 static void *pointer_of(uint64_t token) { return (void *)(uintptr_t)(token >> TOKEN_BITS << TOKEN_BITS); }
 
-int weft_mpi_piece(size_t left, size_t limit) { return (int)(left < limit ? left : limit); }
+int weft_mpi_piece(size_t left, size_t limit)
+{
+    size_t most = limit < INT_MAX ? limit : INT_MAX;
+    return (int)(left < most ? left : most);
+}
 
 /* ---- pools -------------------------------------------------------------------------------------------------- */
 

@@ -38,6 +38,16 @@ static inline const weft_shard *weft__case_shard(const weft_attention_case *c, i
     return weft__case_of_keys(tensor) ? &c->shard_kv : &c->shard_q;
 }
 
+/* verify_attention.c: the case's file or text and this rank's documents (path NULL: made); this rank's rows; what forward and
+ * backward are given. LOCAL */
+weft_status weft__case_open(weft_attention_case *c, weft_st **file, const char *path);
+weft_status weft__case_prepare(weft_attention_case *c);
+weft_cp_io weft__case_io(const weft_attention_case *c);
+static inline const weft_shard *weft__case_queries(const weft_attention_case *c)
+{
+    return c->problem.Tq == c->problem.T ? &c->shard_kv : &c->shard_q;
+}
+
 /* attention_read.c: problem, documents, sinks and slopes from c->file; refuses what means nothing. LOCAL */
 weft_status weft__case_read(weft_attention_case *c);
 weft_status weft__case_expect_shape(const weft_attention_case *c, const char *name, const weft_view *v, int nd,

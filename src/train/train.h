@@ -160,6 +160,22 @@ weft_status weft_report_add(weft_report *r, const char *name, double error, doub
 /* Rank 0's number of failures, on every rank. COLLECTIVE */
 weft_status weft_report_share(weft_comm *comm, weft_report *r);
 
+/* One attention layer, forward and backward, timed for `weft bench cp`. */
+typedef struct weft_layer_way { /* one way of MPI progress, or the only way of another transport; of the slowest rank */
+    const char *name;
+    double seconds, exposed, flight; /* medians over the repeats */
+} weft_layer_way;
+typedef struct weft_layer_bench {
+    int ways;
+    weft_layer_way way[2];
+    int64_t bytes, messages; /* of all ranks, per layer */
+    size_t pool_bytes;       /* of the rank with most */
+    weft_text plan;          /* the caller frees it */
+} weft_layer_bench;
+/* The made case of run->o->make on the ranks of the world; under MPI by callback and by helper thread in turn, or only in
+ * the way that `progress` names (NULL: both). COLLECTIVE */
+weft_status weft_bench_attention(weft_world *world, const weft_run *run, const char *progress, weft_layer_bench *out);
+
 /* `weft attention CASE`: one attention problem, forward and backward, on the ranks of the world. COLLECTIVE */
 weft_status weft_verify_attention(weft_world *world, const weft_run *run, const char *path, weft_report *report);
 /* `weft verify DIR CASE`. COLLECTIVE */

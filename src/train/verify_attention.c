@@ -53,7 +53,7 @@ static weft_status convert_heads(weft_attention_case *c, const weft_view *v, con
     return WEFT_OK;
 }
 
-static weft_status prepare(weft_attention_case *c)
+weft_status weft__case_prepare(weft_attention_case *c)
 {
     weft_cp_problem *p = &c->problem;
     int P = weft_comm_size(c->comm), me = weft_comm_rank(c->comm);
@@ -78,11 +78,9 @@ static weft_status prepare(weft_attention_case *c)
 
 /* ---- running and gathering ------------------------------------------------------------------------ */
 
-static weft_status run_plan(weft_attention_case *c, weft_cp_plan *plan)
+weft_cp_io weft__case_io(const weft_attention_case *c)
 {
-    const weft_cp_problem *p = &c->problem;
-    const weft_shard *q = p->Tq == p->T ? &c->shard_kv : &c->shard_q;
-    weft_cp_io io = {.q = c->mine[WEFT_CASE_Q],
+    return (weft_cp_io){.q = c->mine[WEFT_CASE_Q],
                      .k = c->mine[WEFT_CASE_K],
                      .v = c->mine[WEFT_CASE_V],
                      .q_ld = weft__case_width(c, WEFT_CASE_Q),
@@ -104,10 +102,15 @@ static weft_status run_plan(weft_attention_case *c, weft_cp_plan *plan)
                      .dk_ld = weft__case_width(c, WEFT_CASE_DK),
                      .dv_ld = weft__case_width(c, WEFT_CASE_DV),
                      .dsinks = c->sinks ? c->dsinks : NULL};
-    WEFT_TRY(weft_cp_bind(plan, 0, q, &c->shard_kv));
+}
+
+static weft_status run_plan(weft_attention_case *c, weft_cp_plan *plan)
+{
+    weft_cp_io io = weft__case_io(c);
+    WEFT_TRY(weft_cp_bind(plan, 0, weft__case_queries(c), &c->shard_kv));
     WEFT_TRY(weft_cp_forward(plan, 0, &io));
     WEFT_TRY(weft_cp_backward(plan, 0, &io));
-    if (c->sinks) WEFT_TRY(weft_all_reduce(c->comm, c->dsinks, p->H, c->R, WEFT_SUM));
+    if (c->sinks) WEFT_TRY(weft_all_reduce(c->comm, c->dsinks, c->problem.H, c->R, WEFT_SUM));
     return WEFT_OK;
 }
 
@@ -297,7 +300,7 @@ static weft_status make_q_docs(weft_attention_case *c)
     return WEFT_OK;
 }
 
-static weft_status open_case(weft_attention_case *c, weft_st **file, const char *path)
+weft_status weft__case_open(weft_attention_case *c, weft_st **file, const char *path)
 {
     const weft_run_options *o = c->run->o;
     if (path) {
@@ -311,8 +314,8 @@ static weft_status open_case(weft_attention_case *c, weft_st **file, const char 
 
 static weft_status run_all(weft_attention_case *c, weft_st **file, const char *path, weft_report *report)
 {
-    WEFT_TRY(weft_agree(c->comm, open_case(c, file, path)));
-    WEFT_TRY(weft_agree(c->comm, prepare(c)));
+    WEFT_TRY(weft_agree(c->comm, weft__case_open(c, file, path)));
+    WEFT_TRY(weft_agree(c->comm, weft__case_prepare(c)));
     WEFT_TRY(run_case(c, report));
     return judge(c, report);
 }

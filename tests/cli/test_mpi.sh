@@ -31,7 +31,14 @@ for mpi in openmpi mpich; do
   WEFT_MPI_MAX_MESSAGE=1000 ranks 3 attention "$attention/window_causal.safetensors" --cp 3 --cp-strategy ring --mpi-progress thread
   [ $code = 0 ] || fail "$mpi: short messages, helper thread: exit $code: $(tail -3 "$tmp/stderr")"
 
+  ranks 2 bench cp --cp 2 --cp-strategy ring --make "T=96 H=2 D=8 causal"
+  [ $code = 0 ] && grep -q '^callback .* ms .* us' "$tmp/stdout" && grep -q '^helper thread .* ms .* us' "$tmp/stdout" ||
+    fail "$mpi: bench cp: exit $code: $(cat "$tmp/stderr" "$tmp/stdout" | tail -5)"
+
   case=$attention/causal_s128.safetensors
+  ranks 2 attention "$case" --cp 2 --threads 700
+  [ $code = 0 ] && grep -q '^weft: warning: rank 0 has 700 threads and may use [0-9]* processor.* share.*--threads [0-9]* fits' "$tmp/stderr" ||
+    fail "$mpi: crowded threads (field report G36): exit $code: $(head -3 "$tmp/stderr")"
   ranks 3 attention "$case" --cp 2
   expect 2 "started 3 ranks, the options ask for tp 1 x cp 2 x dp 1 x pp 1 = 2: mpirun -n 2" "other ranks than asked for"
   ranks 2 attention "$case" --cp 2 --cp-stratgy ring
@@ -56,5 +63,11 @@ done
 [ $tried -gt 0 ] || [ -z "$(ls "$WEFT_BUILD"/libweft_mpi_*.so 2>/dev/null)" ] || fail "plugins are built, but there is no mpirun"
 
 SLURM_STEP_ID=1 SLURM_STEP_NUM_TASKS=4 refused "srun started 4 tasks without an MPI" attention "$attention/causal_s128.safetensors"
+good bench cp --cp 3 --cp-strategy pcp --make "T=96 H=2 D=8 causal"
+# Each rank sends its 32 rows to both others in forward and again in backward, and T - 32 rows of gradients: 3 x (64 + 64 + 64) x 128 bytes.
+grep -q 'sent     72.00 KiB in 18 messages' "$tmp/stdout" || fail "bench cp: $(grep sent "$tmp/stdout")"
+grep -q '^local .* ms .* us' "$tmp/stdout" || fail "bench cp: no row: $(tail -4 "$tmp/stdout")"
+refused "bench cp has no use for the option out" bench cp --out x
+refused "bench profile has no use for the option parallel.cp_strategy" bench profile --cp-strategy ring
 refused "--mpi-progress is for ranks that mpirun starts" attention "$attention/causal_s128.safetensors" --mpi-progress thread
 finish

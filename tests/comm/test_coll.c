@@ -1,4 +1,5 @@
 /* labels: small tsan */
+/* mpi-thread: 5 */
 /* mpi: 3 */
 /* mpi-long: 8 */
 /* Collectives over thread ranks and simulated ones, or under mpirun, P in 1, 2, 3, 5, 8 and 41 (more than a window of steps, and than

@@ -1,4 +1,5 @@
 /* labels: small tsan */
+/* mpi-thread: 5 */
 /* mpi: 5 */
 /* mpi-long: 8 */
 /* Messages between ranks, threads or processes under mpirun: sizes, orders of posting, tags, mismatches, deadlines, failures. Bodies return
@@ -589,11 +590,29 @@ static void self_has_no_peers(void **state)
     weft_world_close(w);
 }
 
+/* A count is an int: longer messages travel in pieces. Under mpirun 20 bytes go in messages of 7 at most, and the same
+ * bytes arrive. */
+static void field_report_G37_counts_do_not_overflow(void **state)
+{
+    (void)state;
+    const size_t two_gib = (size_t)1 << 31, most = (size_t)1 << 30;
+    assert_int_equal(weft_mpi_piece(two_gib, most), 1073741824);
+    assert_int_equal(weft_mpi_piece(two_gib, SIZE_MAX) <= 0, 0);
+    assert_int_equal(weft_mpi_piece(3 * two_gib + 5, most), 1073741824);
+    static const int want[] = {7, 7, 6, 0};
+    size_t left = 20;
+    for (int i = 0; i < 4; left -= (size_t)want[i], i++) assert_int_equal(weft_mpi_piece(left, 7), want[i]);
+    test_run_limit(7);
+    for (int first = 0; first < 2; first++) assert_ok(test_run(2, ring_body, &(ring_case){20, first}, 0));
+    test_run_limit(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_of_all_sizes),     cmocka_unit_test(ring_g16_in_both_orders),
         cmocka_unit_test(mailboxes_do_not_overlap),
+        cmocka_unit_test(field_report_G37_counts_do_not_overflow),
         cmocka_unit_test(many_messages),             cmocka_unit_test(a_send_needs_its_receive),
         cmocka_unit_test(many_messages_in_virtual_time),
         cmocka_unit_test(buffers_are_free_after_the_wait), cmocka_unit_test(bad_calls_are_refused),

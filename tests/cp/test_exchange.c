@@ -1,6 +1,7 @@
 /* How blocks travel: in pieces of any size, computed in portions while they arrive; in other types on the wire; in place
  * or copied. What must not change a bit does not, and what rounds does so within bounds. */
 /* labels: small */
+/* mpi-thread: 8 */
 /* mpi-long: 8 */
 /* timeout: 240 */
 #include "harness/test.h"

@@ -1,6 +1,7 @@
 /* Gradients by properties: central differences (field report G26), identities of softmax, and the planted fault
  * of an exchange that carries no gradient. */
 /* labels: small */
+/* mpi-thread: 8 */
 /* mpi: 8 */
 /* timeout: 240 */
 #include "harness/test.h"

@@ -61,14 +61,30 @@ int test_run_most(void) { return test_under_mpi() ? get()->launch.size : 128; }
 
 typedef struct verdict { int status, cause; char message[512]; } verdict;
 
+static void drop(int P);
+
+void test_run_renew(void)
+{
+    for (int P = 0; P < KEPT; P++) drop(P);
+}
+
 static weft_status set_progress(weft_world *w)
 {
     const char *way = getenv("WEFT_TEST_PROGRESS");
     return way ? weft_world_set_progress(w, !strcmp(way, "thread") ? WEFT_MPI_THREAD : WEFT_MPI_CALLBACK) : WEFT_OK;
 }
 
+static size_t chosen_limit;
+
+void test_run_limit(size_t bytes)
+{
+    test_run_renew();
+    chosen_limit = bytes;
+}
+
 static size_t message_limit(void)
 {
+    if (chosen_limit) return chosen_limit;
     const char *limit = getenv("WEFT_MPI_MAX_MESSAGE");
     return limit ? (size_t)strtoull(limit, NULL, 10) : 0;
 }
@@ -110,11 +126,6 @@ static void drop(int P)
     weft_world_close(kept[P].world);
     kept[P].world = NULL;
     kept[P].open = false;
-}
-
-void test_run_renew(void)
-{
-    for (int P = 0; P < KEPT; P++) drop(P);
 }
 
 /* A world that failed stays failed. */
