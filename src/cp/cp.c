@@ -37,7 +37,7 @@ weft_status weft__cp_buffers(weft_cp_plan *plan, weft_arena *arena, int count, s
 /* What a context strategy needs beside its own buffers. */
 static weft_status alloc_blocks(weft_cp_plan *plan, weft_arena *arena)
 {
-    weft_dtype compute = weft_prec_compute(plan->problem.prec);
+    weft_dtype compute = weft__cp_c(plan);
     size_t row = (size_t)plan->wire.row_bytes / weft_dtype_size(plan->wire.type) * weft_dtype_size(compute);
     bool fp8 = plan->options.fp8;
     WEFT_TRY(WEFT_NEW(arena, plan->pair_capacity, "cp pairs of a portion", &plan->clipped));
@@ -77,7 +77,7 @@ static weft_status alloc_common(weft_cp_plan *plan, weft_arena *arena)
 static weft_status copy_alibi(weft_cp_plan *plan, weft_arena *arena)
 {
     void *copy;
-    size_t real = weft_dtype_size(weft_prec_real(plan->problem.prec));
+    size_t real = weft__cp_r_size(plan);
     if (!plan->problem.alibi) return WEFT_OK;
     WEFT_TRY(weft_arena_alloc(arena, plan->problem.H, real, "cp alibi", &copy));
     memcpy(copy, plan->problem.alibi, (size_t)plan->problem.H * real);

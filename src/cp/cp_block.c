@@ -21,24 +21,20 @@ weft_status weft__cp_step(weft_cp_plan *plan, const weft_cp_io *io, const char *
     WEFT_TRY(weft_comm_fault(plan->team.comm, "cp.step", NULL)); /* every strategy alike */
     WEFT_TRY(weft_comm_fault(plan->team.comm, site, &nan));
     const double bad = NAN;
-    const weft_rows from = {.type = WEFT_F64, .ld = 1}, to = {.type = weft_prec_real(plan->problem.prec), .ld = 1};
+    const weft_rows from = {.type = WEFT_F64, .ld = 1}, to = {.type = weft__cp_r(plan), .ld = 1};
     if (nan) plan->ops->move.copy(plan->rows, &to, &bad, &from, 1, 1, &plan->run);
     return WEFT_OK;
 }
 
 /* ---- own rows ---------------------------------------------------------------------------------------- */
 
-static weft_dtype c_type(const weft_cp_plan *plan) { return weft_prec_compute(plan->problem.prec); }
-static weft_dtype r_type(const weft_cp_plan *plan) { return weft_prec_real(plan->problem.prec); }
-static size_t c_size(const weft_cp_plan *plan) { return weft_dtype_size(c_type(plan)); }
-static size_t r_size(const weft_cp_plan *plan) { return weft_dtype_size(r_type(plan)); }
 static int64_t k_width(const weft_cp_plan *plan) { return (int64_t)plan->desc.Hkv * plan->desc.D; }
 static int64_t v_width(const weft_cp_plan *plan) { return (int64_t)plan->desc.Hkv * plan->desc.Dv; }
 
 weft__cp_rows weft__cp_rows_in(const weft_cp_plan *plan, const void *buffer)
 {
     int64_t ld = k_width(plan) + v_width(plan);
-    return (weft__cp_rows){buffer, (const char *)buffer + (size_t)k_width(plan) * c_size(plan), ld, ld};
+    return (weft__cp_rows){buffer, (const char *)buffer + (size_t)k_width(plan) * weft__cp_c_size(plan), ld, ld};
 }
 
 weft__cp_rows weft__cp_own_rows(const weft_cp_plan *plan, const weft_cp_io *io)
@@ -48,7 +44,7 @@ weft__cp_rows weft__cp_own_rows(const weft_cp_plan *plan, const weft_cp_io *io)
 
 static void encode_own(const weft_cp_plan *plan, const weft_cp_io *io, int64_t rows, void *wire)
 {
-    const weft_rows k = {.type = c_type(plan), .ld = io->k_ld}, v = {.type = c_type(plan), .ld = io->v_ld};
+    const weft_rows k = {.type = weft__cp_c(plan), .ld = io->k_ld}, v = {.type = weft__cp_c(plan), .ld = io->v_ld};
     weft__cp_encode(plan, &plan->wire, 0, wire, io->k, &k, rows);
     weft__cp_encode(plan, &plan->wire, 1, wire, io->v, &v, rows);
 }
@@ -56,10 +52,10 @@ static void encode_own(const weft_cp_plan *plan, const weft_cp_io *io, int64_t r
 /* Rows [row0, row0 + rows) of a message to a buffer of rows [K | V] in C, where they lie `ahead` rows further on. */
 static void decode_rows(const weft_cp_plan *plan, const void *wire, int64_t row0, int64_t rows, int64_t ahead, void *buffer)
 {
-    const weft_rows to = {.type = c_type(plan), .ld = k_width(plan) + v_width(plan)};
-    char *k = (char *)buffer + (size_t)((row0 + ahead) * to.ld) * c_size(plan);
+    const weft_rows to = {.type = weft__cp_c(plan), .ld = k_width(plan) + v_width(plan)};
+    char *k = (char *)buffer + (size_t)((row0 + ahead) * to.ld) * weft__cp_c_size(plan);
     weft__cp_decode(plan, &plan->wire, 0, wire, row0, k, &to, rows);
-    weft__cp_decode(plan, &plan->wire, 1, wire, row0, k + (size_t)k_width(plan) * c_size(plan), &to, rows);
+    weft__cp_decode(plan, &plan->wire, 1, wire, row0, k + (size_t)k_width(plan) * weft__cp_c_size(plan), &to, rows);
 }
 
 static void copy_bytes(const weft_cp_plan *plan, void *to, const void *from, size_t bytes)
@@ -141,7 +137,7 @@ static weft_status bring(weft_cp_plan *plan, const weft_cp_io *io, const weft__c
     weft__cp_message *m = b->message;
     WEFT_TRY(weft__cp_arrive(plan, io, b->op, b->step, m,
                              plan->options.overlap ? weft__cp_wire_bytes(&plan->wire, end) : m->bytes));
-    if (plan->wire.type == c_type(plan)) {
+    if (plan->wire.type == weft__cp_c(plan)) {
         *at = weft__cp_rows_in(plan, m->data - b->row0 * plan->wire.row_bytes);
         return WEFT_OK;
     }
@@ -232,8 +228,8 @@ static void round_partials(weft_cp_plan *plan)
 {
     int64_t n = plan->q_rows_max * plan->desc.H * plan->desc.Dv;
     for (int64_t i = 0; i < n; i++) {
-        weft_bf16 narrow = weft_f32_to_bf16((float)weft_load(plan->rows, r_type(plan), i));
-        weft_store(plan->rows, r_type(plan), i, weft_bf16_to_f32(narrow));
+        weft_bf16 narrow = weft_f32_to_bf16((float)weft_load(plan->rows, weft__cp_r(plan), i));
+        weft_store(plan->rows, weft__cp_r(plan), i, weft_bf16_to_f32(narrow));
     }
 }
 
@@ -254,7 +250,7 @@ void weft__cp_forward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const w
                            plan->problem.sinks ? io->sinks : NULL, slot->q_rows, plan->run.threads);
     if (WEFT_PLANTED(log2_lse) && io->lse)
         for (int64_t i = 0; i < slot->q_rows * plan->desc.H; i++)
-            weft_store(io->lse, r_type(plan), i, weft_load(io->lse, r_type(plan), i) / log(2));
+            weft_store(io->lse, weft__cp_r(plan), i, weft_load(io->lse, weft__cp_r(plan), i) / log(2));
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------- */
@@ -266,12 +262,12 @@ void weft__cp_backward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, cons
     if (!plan->given_delta)
         plan->ops->attn.delta(&plan->desc, plan->delta, sinks ? io->dsinks : NULL, sinks ? io->sinks : NULL, io->dout,
                               io->dout_ld, io->o, io->o_ld, io->m, io->l, slot->q_rows, plan->run.threads);
-    plan->ops->move.zero(plan->rows, (size_t)(slot->q_rows * plan->desc.H * plan->desc.D) * r_size(plan), &plan->run);
+    plan->ops->move.zero(plan->rows, (size_t)(slot->q_rows * plan->desc.H * plan->desc.D) * weft__cp_r_size(plan), &plan->run);
 }
 
 static void backward_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *b, const portion *p, void *dkv)
 {
-    char *dv = (char *)dkv + (size_t)(b->rows * k_width(plan)) * r_size(plan);
+    char *dv = (char *)dkv + (size_t)(b->rows * k_width(plan)) * weft__cp_r_size(plan);
     const weft_attn_bwd_io a = {.q = io->q, .k = p->at.k, .v = p->at.v, .dout = io->dout, .q_ld = io->q_ld,
                                 .k_ld = p->at.k_ld, .v_ld = p->at.v_ld, .dout_ld = io->dout_ld, .m = io->m, .l = io->l,
                                 .delta = plan->given_delta ? plan->given_delta : plan->delta, .dq = plan->rows, .dk = dkv,
@@ -308,7 +304,7 @@ static weft_rows gradient(const weft_cp_plan *plan, weft_dtype type)
 
 const void *weft__cp_grad_encode(const weft_cp_plan *plan, int64_t rows, const void *part, void *wire)
 {
-    const weft_rows from = gradient(plan, r_type(plan)), to = gradient(plan, plan->grad_type);
+    const weft_rows from = gradient(plan, weft__cp_r(plan)), to = gradient(plan, plan->grad_type);
     if (to.type == from.type) return part;
     plan->ops->move.copy(wire, &to, part, &from, rows, to.ld, &plan->run);
     return wire;
@@ -316,35 +312,35 @@ const void *weft__cp_grad_encode(const weft_cp_plan *plan, int64_t rows, const v
 
 void weft__cp_grad_store(const weft_cp_plan *plan, int64_t rows, void *sum, const void *came)
 {
-    const weft_rows from = gradient(plan, plan->grad_type), to = gradient(plan, r_type(plan));
+    const weft_rows from = gradient(plan, plan->grad_type), to = gradient(plan, weft__cp_r(plan));
     if (WEFT_PLANTED(no_dkv_exchange)) plan->ops->move.zero(sum, (size_t)rows * plan->part_row_bytes, &plan->run);
     else plan->ops->move.copy(sum, &to, came, &from, rows, to.ld, &plan->run);
 }
 
 void weft__cp_grad_add(const weft_cp_plan *plan, int64_t rows, void *sum, const void *came)
 {
-    const weft_rows from = gradient(plan, plan->grad_type), to = gradient(plan, r_type(plan));
+    const weft_rows from = gradient(plan, plan->grad_type), to = gradient(plan, weft__cp_r(plan));
     if (WEFT_PLANTED(no_dkv_exchange)) return;
     plan->ops->move.add(sum, &to, came, &from, rows, to.ld, &plan->run);
 }
 
 void weft__cp_part_add(const weft_cp_plan *plan, int64_t rows, void *sum, const void *part)
 {
-    const weft_rows at = gradient(plan, r_type(plan));
+    const weft_rows at = gradient(plan, weft__cp_r(plan));
     plan->ops->move.add(sum, &at, part, &at, rows, at.ld, &plan->run);
 }
 
 /* to (C) [rows, width] with `ld` = round(from), from (R) dense. */
 static void store_rows(const weft_cp_plan *plan, void *dst, int64_t ld, const void *src, int64_t rows, int64_t width)
 {
-    const weft_rows to = {.type = c_type(plan), .ld = ld}, from = {.type = r_type(plan), .ld = width};
+    const weft_rows to = {.type = weft__cp_c(plan), .ld = ld}, from = {.type = weft__cp_r(plan), .ld = width};
     plan->ops->move.copy(dst, &to, src, &from, rows, width, &plan->run);
 }
 
 void weft__cp_backward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
 {
     int64_t rows = slot->kv_rows[plan->rank];
-    const char *dv = (const char *)plan->own + (size_t)(rows * k_width(plan)) * r_size(plan);
+    const char *dv = (const char *)plan->own + (size_t)(rows * k_width(plan)) * weft__cp_r_size(plan);
     store_rows(plan, io->dq, io->dq_ld, plan->rows, slot->q_rows, (int64_t)plan->desc.H * plan->desc.D);
     if (!io->dk) return; /* the head stage goes on with the sums */
     store_rows(plan, io->dk, io->dk_ld, plan->own, rows, k_width(plan));

@@ -109,7 +109,7 @@ static weft_status build_inner(weft_cp_plan *plan, weft_arena *arena, weft__head
     weft_cp_plan draft = {.strategy = plan->strategy->context, .problem = plan->problem, .options = plan->options,
                           .group = s->U, .desc = plan->desc};
     const weft__cp_heads *h = &s->of[s->u];
-    size_t real = weft_dtype_size(weft_prec_real(plan->problem.prec));
+    size_t real = weft__cp_r_size(plan);
     draft.team = (weft__cp_team){.comm = plan->team.comm, .first = plan->team.first + s->u * plan->team.step,
                                  .step = s->U * plan->team.step, .size = plan->P / s->U, .rank = plan->rank / s->U};
     draft.problem.H = draft.desc.H = h->heads;
@@ -137,7 +137,7 @@ typedef struct sizes { int64_t q_rows, kv_rows; size_t q, o, kv, state; } sizes;
 static sizes sizes_of(const weft_cp_plan *plan, const weft__heads *s)
 {
     const weft_attn_desc *d = &s->inner->desc;
-    size_t c = weft_dtype_size(weft_prec_compute(plan->problem.prec)), r = weft_dtype_size(weft_prec_real(plan->problem.prec));
+    size_t c = weft__cp_c_size(plan), r = weft__cp_r_size(plan);
     size_t H = (size_t)d->H, D = (size_t)d->D, Dv = (size_t)d->Dv;
     return (sizes){s->inner->q_rows_max, s->inner->kv_rows_max, H * D * c, H * Dv * c, (size_t)d->Hkv * (D + Dv) * c, H * r};
 }
@@ -177,7 +177,7 @@ static weft_status alloc_heads(weft_cp_plan *plan, weft_arena *arena, weft__head
     WEFT_TRY(alloc_rows(plan, arena, z.q_rows, z.state, &s->delta));
     s->inner->given_delta = s->delta;
     WEFT_TRY(weft_arena_alloc(plan->buffers, plan->q_rows_max * plan->desc.H,
-                              weft_dtype_size(weft_prec_real(plan->problem.prec)), "cp delta", &plan->delta));
+                              weft__cp_r_size(plan), "cp delta", &plan->delta));
     if (!s->shared) return alloc_rows(plan, arena, z.kv_rows, z.kv, &s->dkv);
     return weft_arena_alloc(plan->buffers, plan->kv_rows_max, plan->part_row_bytes, "cp own dK,dV", &plan->own);
 }

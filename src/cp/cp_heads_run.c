@@ -10,10 +10,6 @@
  * members and rounds once. */
 #include "cp/cp_heads.h"
 
-static weft_dtype c_type(const weft_cp_plan *plan) { return weft_prec_compute(plan->problem.prec); }
-static weft_dtype r_type(const weft_cp_plan *plan) { return weft_prec_real(plan->problem.prec); }
-static size_t c_size(const weft_cp_plan *plan) { return weft_dtype_size(c_type(plan)); }
-static size_t r_size(const weft_cp_plan *plan) { return weft_dtype_size(r_type(plan)); }
 
 /* Elements of a row. */
 typedef struct widths { int64_t q, o, k, v; } widths;
@@ -39,7 +35,7 @@ static held held_of(const weft_cp_plan *plan, const weft_cp_io *io)
 static void *v_of(const weft_cp_plan *plan, const void *kv)
 {
     const weft__heads *s = plan->state;
-    return weft__heads_at(kv, (size_t)widths_of(&s->inner->desc).k * c_size(plan));
+    return weft__heads_at(kv, (size_t)widths_of(&s->inner->desc).k * weft__cp_c_size(plan));
 }
 
 /* The inner plan's view. With shared K,V heads its dk, dv stay sums, in inner->own. */
@@ -49,8 +45,8 @@ static weft_cp_io inner_io(const weft_cp_plan *plan, const weft_cp_io *io)
     const held h = held_of(plan, io);
     const widths w = widths_of(&s->inner->desc);
     return (weft_cp_io){
-        .layer = io->layer, .step = io->step, .q = h.q, .k = h.kv, .v = v_of(plan, h.kv), .q_ld = w.q, .k_ld = w.k + w.v,
-        .v_ld = w.k + w.v, .sinks = weft__heads_at(io->sinks, (size_t)s->of[s->u].head0 * r_size(plan)), .o = s->o,
+        .layer = io->layer, .step = io->step, .no_dropout = io->no_dropout, .q = h.q, .k = h.kv, .v = v_of(plan, h.kv), .q_ld = w.q, .k_ld = w.k + w.v,
+        .v_ld = w.k + w.v, .sinks = weft__heads_at(io->sinks, (size_t)s->of[s->u].head0 * weft__cp_r_size(plan)), .o = s->o,
         .o_ld = w.o, .m = h.m, .l = h.l, .kept = io->kept, .dout = s->dout, .dout_ld = w.o, .dq = s->o, .dq_ld = w.q,
         .dk = s->shared ? NULL : s->dkv, .dv = s->shared ? NULL : v_of(plan, s->dkv), .dk_ld = w.k + w.v, .dv_ld = w.k + w.v};
 }
@@ -68,13 +64,13 @@ static weft__heads_part part_of(bool keys, weft_dtype type, weft_dtype wire, int
 static void add_queries(const weft_cp_plan *plan, weft__heads_parts *parts, int dim, const void *from, int64_t from_ld, void *to,
                         int64_t to_ld)
 {
-    weft__heads_add(parts, part_of(false, c_type(plan), c_type(plan), dim, from, from_ld, to, to_ld));
+    weft__heads_add(parts, part_of(false, weft__cp_c(plan), weft__cp_c(plan), dim, from, from_ld, to, to_ld));
 }
 
 static void add_keys(const weft_cp_plan *plan, weft__heads_parts *parts, weft_dtype wire, int dim, const void *from,
                      int64_t from_ld, void *to, int64_t to_ld)
 {
-    weft__heads_add(parts, part_of(true, c_type(plan), wire, dim, from, from_ld, to, to_ld));
+    weft__heads_add(parts, part_of(true, weft__cp_c(plan), wire, dim, from, from_ld, to, to_ld));
 }
 
 /* One number per row and head. */
@@ -82,7 +78,7 @@ static void add_state(const weft_cp_plan *plan, weft__heads_parts *parts, const 
 {
     const weft__heads *s = plan->state;
     int64_t all = plan->desc.H, own = s->inner->desc.H;
-    weft__heads_add(parts, part_of(false, r_type(plan), r_type(plan), 1, from, parts->homeward ? own : all, to,
+    weft__heads_add(parts, part_of(false, weft__cp_r(plan), weft__cp_r(plan), 1, from, parts->homeward ? own : all, to,
                                    parts->homeward ? all : own));
 }
 
@@ -125,7 +121,7 @@ weft__heads_parts weft__heads_backward_out(const weft_cp_plan *plan, const weft_
     const weft__heads *s = plan->state;
     weft__heads_parts parts = {0};
     add_state(plan, &parts, plan->delta, s->delta);
-    weft__heads_add(&parts, part_of(false, c_type(plan), weft__cp_dout_type(plan->problem.prec, &plan->options), plan->desc.Dv,
+    weft__heads_add(&parts, part_of(false, weft__cp_c(plan), weft__cp_dout_type(plan->problem.prec, &plan->options), plan->desc.Dv,
                                     io->dout, io->dout_ld, s->dout, widths_of(&s->inner->desc).o));
     if (s->keep) return parts;
     add_state(plan, &parts, io->m, s->m);
@@ -140,12 +136,12 @@ static void add_sums(const weft_cp_plan *plan, weft__heads_parts *parts, int64_t
 {
     const weft__heads *s = plan->state;
     const widths all = widths_of(&plan->desc), own = widths_of(&s->inner->desc);
-    weft__heads_part k = {.keys = true, .sum = true, .dim = plan->desc.D, .wire = plan->grad_type, .from_type = r_type(plan),
-                          .to_type = r_type(plan), .from = s->inner->own, .from_ld = own.k, .to = plan->own, .to_ld = all.k};
+    weft__heads_part k = {.keys = true, .sum = true, .dim = plan->desc.D, .wire = plan->grad_type, .from_type = weft__cp_r(plan),
+                          .to_type = weft__cp_r(plan), .from = s->inner->own, .from_ld = own.k, .to = plan->own, .to_ld = all.k};
     weft__heads_part v = k;
     v.dim = plan->desc.Dv;
-    v.from = weft__heads_at(s->inner->own, (size_t)(group_rows * own.k) * r_size(plan));
-    v.to = weft__heads_at(plan->own, (size_t)(rows * all.k) * r_size(plan));
+    v.from = weft__heads_at(s->inner->own, (size_t)(group_rows * own.k) * weft__cp_r_size(plan));
+    v.to = weft__heads_at(plan->own, (size_t)(rows * all.k) * weft__cp_r_size(plan));
     v.from_ld = own.v, v.to_ld = all.v;
     weft__heads_add(parts, k);
     weft__heads_add(parts, v);
@@ -161,8 +157,8 @@ weft__heads_parts weft__heads_backward_home(const weft_cp_plan *plan, const weft
         add_sums(plan, &parts, s->inner->slots[slot - plan->slots].kv_rows[s->inner->rank], slot->kv_rows[plan->rank]);
         return parts;
     }
-    add_keys(plan, &parts, c_type(plan), plan->desc.D, s->dkv, w.k + w.v, io->dk, io->dk_ld);
-    add_keys(plan, &parts, c_type(plan), plan->desc.Dv, v_of(plan, s->dkv), w.k + w.v, io->dv, io->dv_ld);
+    add_keys(plan, &parts, weft__cp_c(plan), plan->desc.D, s->dkv, w.k + w.v, io->dk, io->dk_ld);
+    add_keys(plan, &parts, weft__cp_c(plan), plan->desc.Dv, v_of(plan, s->dkv), w.k + w.v, io->dv, io->dv_ld);
     return parts;
 }
 
@@ -191,11 +187,11 @@ static void store_sums(weft_cp_plan *plan, const weft__cp_slot *slot, const weft
 {
     const widths w = widths_of(&plan->desc);
     int64_t rows = slot->kv_rows[plan->rank];
-    const void *dv = weft__heads_at(plan->own, (size_t)(rows * w.k) * r_size(plan));
-    plan->ops->move.copy(io->dk, &(weft_rows){.type = c_type(plan), .ld = io->dk_ld}, plan->own,
-                         &(weft_rows){.type = r_type(plan), .ld = w.k}, rows, w.k, &plan->run);
-    plan->ops->move.copy(io->dv, &(weft_rows){.type = c_type(plan), .ld = io->dv_ld}, dv,
-                         &(weft_rows){.type = r_type(plan), .ld = w.v}, rows, w.v, &plan->run);
+    const void *dv = weft__heads_at(plan->own, (size_t)(rows * w.k) * weft__cp_r_size(plan));
+    plan->ops->move.copy(io->dk, &(weft_rows){.type = weft__cp_c(plan), .ld = io->dk_ld}, plan->own,
+                         &(weft_rows){.type = weft__cp_r(plan), .ld = w.k}, rows, w.k, &plan->run);
+    plan->ops->move.copy(io->dv, &(weft_rows){.type = weft__cp_c(plan), .ld = io->dv_ld}, dv,
+                         &(weft_rows){.type = weft__cp_r(plan), .ld = w.v}, rows, w.v, &plan->run);
 }
 
 weft_status weft__heads_backward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)

@@ -230,6 +230,12 @@ static inline int64_t weft__cp_segments(const weft_cp_plan *plan)
 int64_t weft__cp_pair_capacity(const weft_cp_plan *plan);
 weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv);
 
+/* C and R of the plan, and their sizes. */
+static inline weft_dtype weft__cp_c(const weft_cp_plan *plan) { return weft_prec_compute(plan->problem.prec); }
+static inline weft_dtype weft__cp_r(const weft_cp_plan *plan) { return weft_prec_real(plan->problem.prec); }
+static inline size_t weft__cp_c_size(const weft_cp_plan *plan) { return weft_dtype_size(weft__cp_c(plan)); }
+static inline size_t weft__cp_r_size(const weft_cp_plan *plan) { return weft_dtype_size(weft__cp_r(plan)); }
+
 /* ---- who ------------------------------------------------------------------------------------------- */
 
 /* The rank whose block is computed at step i, 0 <= i < P. */

@@ -120,7 +120,7 @@ static weft_status plan_blocks(weft_cp_plan *plan, weft_arena *arena, pairwise *
     WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, label, s->pack, all));
     if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, label, s->block, all));
     WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max,
-                              row * weft_dtype_size(weft_prec_compute(plan->problem.prec)), "cp K,V placed",
+                              row * weft__cp_c_size(plan), "cp K,V placed",
                               &s->placed));
     return alloc_messages(plan, arena, kv, s->kv_in, s->kv_out);
 }
@@ -212,7 +212,7 @@ static const needs *needs_of(const weft__cp_slot *slot) { return slot->state; }
 /* The selected rows of the own block, in wire form. */
 static void pack(const weft_cp_plan *plan, const weft_cp_io *io, rows x, void *to)
 {
-    weft_dtype c = weft_prec_compute(plan->problem.prec);
+    weft_dtype c = weft__cp_c(plan);
     weft__cp_rows own = weft__cp_own_rows(plan, io);
     const weft_rows k = {.type = c, .ld = own.k_ld, .range = x.range},
                     v = {.type = c, .ld = own.v_ld, .range = x.range};
@@ -225,7 +225,7 @@ static void place(const weft_cp_plan *plan, const weft__cp_slot *slot, int i, co
 {
     const pairwise *s = plan->state;
     rows x = needs_of(slot)->take_kv[i];
-    weft_dtype c = weft_prec_compute(plan->problem.prec);
+    weft_dtype c = weft__cp_c(plan);
     weft__cp_rows at = weft__cp_rows_in(plan, s->placed);
     const weft_rows to = {.type = c, .ld = at.k_ld, .range = x.range};
     size_t ahead = (size_t)((const char *)at.v - (const char *)at.k),
@@ -331,7 +331,7 @@ static void halves(const weft_cp_plan *plan, rows x, half h[2])
 {
     int64_t width[2] = {(int64_t)plan->desc.Hkv * plan->desc.D, (int64_t)plan->desc.Hkv * plan->desc.Dv};
     for (int t = 0; t < 2; t++)
-        h[t] = (half){{.type = weft_prec_real(plan->problem.prec), .ld = width[t], .range = x.range},
+        h[t] = (half){{.type = weft__cp_r(plan), .ld = width[t], .range = x.range},
                       {.type = plan->grad_type, .ld = width[t]},
                       width[t]};
 }

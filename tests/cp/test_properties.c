@@ -1,8 +1,8 @@
 /* labels: small */ /* timeout: 120 */
 /* mpi: 4 */
 /* What holds whatever the numbers are, for every strategy and layout on four ranks, in fp64: linear in v; a constant
- * added to a row's scores changes nothing; a causal prefix is a run on the prefix; rows of dS sum to zero; and backward is
- * the transpose of forward's derivative. */
+ * added to a row's scores changes nothing; a causal prefix is a run on the prefix; rows of dS sum to zero; backward is
+ * the transpose of forward's derivative; and an evaluation drops nothing. */
 #include "harness/cp_case.h"
 #include "harness/test.h"
 
@@ -157,17 +157,34 @@ static void backward_is_the_transpose(const char *strategy, weft_layout_kind lay
     cp_data_free(&at), cp_data_free(&x);
 }
 
+/* A plan with dropout evaluates without: the bits of a plan that has none; and it drops where it trains. */
+static void evaluation_drops_nothing(const char *strategy, weft_layout_kind layout)
+{
+    cp_case plain = base(), evaluates = plain, trains = plain;
+    trains.dropout = evaluates.dropout = 0.4;
+    evaluates.no_dropout = true;
+    cp_data x = cp_data_make(&plain);
+    cp_result *a = run(&plain, &x, strategy, layout), *b = run(&evaluates, &x, strategy, layout),
+              *c = run(&trains, &x, strategy, layout);
+    if (!cp_same_bits(&plain, a, b)) fail_msg("%s, layout %d: an evaluation drops", strategy, layout);
+    if (cp_same_bits(&plain, a, c)) fail_msg("%s, layout %d: training drops nothing", strategy, layout);
+    cp_result_free(a), cp_result_free(b), cp_result_free(c);
+    cp_data_free(&x);
+}
+
 #define PROPERTY(name) static void test_##name(void **state) { (void)state; for_all(name); }
 PROPERTY(linear_in_v)
 PROPERTY(constant_on_a_row)
 PROPERTY(causal_prefix)
 PROPERTY(rows_of_ds_sum_to_zero)
 PROPERTY(backward_is_the_transpose)
+PROPERTY(evaluation_drops_nothing)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_linear_in_v), cmocka_unit_test(test_constant_on_a_row),
                                        cmocka_unit_test(test_causal_prefix), cmocka_unit_test(test_rows_of_ds_sum_to_zero),
-                                       cmocka_unit_test(test_backward_is_the_transpose)};
+                                       cmocka_unit_test(test_backward_is_the_transpose),
+                                       cmocka_unit_test(test_evaluation_drops_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

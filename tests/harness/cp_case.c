@@ -192,7 +192,7 @@ static weft_status make_kept(rows *x, weft_arena *arena, size_t bytes)
 
 static weft_cp_io io_of(const local *x, const cp_case *c)
 {
-    return (weft_cp_io){.layer = 3, .q = x->q.data, .k = x->k.data, .v = x->v.data, .q_ld = x->q.ld, .k_ld = x->k.ld,
+    return (weft_cp_io){.layer = 3, .no_dropout = c->no_dropout, .q = x->q.data, .k = x->k.data, .v = x->v.data, .q_ld = x->q.ld, .k_ld = x->k.ld,
                         .v_ld = x->v.ld, .sinks = c->sinks ? x->sinks.data : NULL, .o = x->o.data, .o_ld = x->o.ld,
                         .m = x->m.data, .l = x->l.data, .lse = x->lse.data, .dout = x->dout.data, .dout_ld = x->dout.ld,
                         .dq = x->dq.data, .dk = x->dk.data, .dv = x->dv.data, .dq_ld = x->dq.ld, .dk_ld = x->dk.ld,

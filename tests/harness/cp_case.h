@@ -17,6 +17,7 @@ typedef struct cp_case {
     double scale;               /* 0: 1/sqrt(D) */
     double softcap;
     double dropout;             /* the specification knows none: compare with one rank */
+    bool no_dropout;            /* calls that evaluate: none is dropped */
     bool sinks, alibi;
     const int64_t *cu, *first;  /* documents, or NULL: one per row */
     int64_t k_pos0;             /* position of the first key; queries end with the keys unless own_q_pos0 */
