@@ -22,6 +22,45 @@ const char *const *grid_layouts(int *n)
     return names;
 }
 
+int grid_heads(const char *path)
+{
+    weft_st *st = NULL;
+    assert_ok(weft_st_open(&st, path));
+    const weft_view *q = weft_st_find(st, "q");
+    assert_non_null(q);
+    int heads = (int)q->shape[2];
+    weft_st_close(st);
+    return heads;
+}
+
+bool grid_runs(const char *strategy, int P, int heads) { return strcmp(strategy, "ulysses") || P <= heads; }
+
+static int divisor(int a, int b) { return b ? divisor(b, a % b) : a; }
+
+grid_pair grid_deal_next(grid_deal *d, int P, int heads)
+{
+    enum { STEP = 8 }; /* the next strategy, and another layout */
+    int ns, nl, best = -1;
+    const char *const *strategy = grid_strategies(&ns), *const *layout = grid_layouts(&nl);
+    int pairs = ns * nl;
+    assert_true(pairs <= GRID_PAIRS_MAX);
+    if (divisor(STEP, pairs) != 1) fail_msg("steps of %d do not meet all of %d pairs: take a step without a common factor", STEP, pairs);
+    for (int i = 0, x = d->at; i < pairs; i++, x = (x + STEP) % pairs)
+        if (grid_runs(strategy[x / nl], P, heads) && (best < 0 || d->taken[x] < d->taken[best])) best = x;
+    d->at = (best + STEP) % pairs;
+    d->taken[best]++;
+    d->dealt++;
+    return (grid_pair){strategy[best / nl], layout[best % nl]};
+}
+
+void grid_deal_check(const grid_deal *d)
+{
+    int ns, nl;
+    const char *const *strategy = grid_strategies(&ns), *const *layout = grid_layouts(&nl);
+    for (int x = 0; x < ns * nl && d->dealt >= ns * nl; x++)
+        if (!d->taken[x]) fail_msg("%s %s never had a turn in %d", strategy[x / nl], layout[x % nl], d->dealt);
+}
+
 static void *shared(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -54,6 +93,8 @@ grid_job *grid_add(grid_list *g, const char *path, const char *strategy, const c
     grid_job *j = &g->job[g->n++];
     j->path = path;
     j->strategy = strategy;
+    j->ranks = P;
+    j->heads = grid_heads(path);
     snprintf(j->what, sizeof j->what, "%s %s P=%d %s", strategy, layout, P, precision);
     test_run_open(&j->run, WEFT_CMD_ATTENTION, words);
     return j;
@@ -82,15 +123,31 @@ void grid_run(grid_list *g, int P, bool processes)
     else if (weft_run_threads(P, run_jobs, g) < 0) fail_msg("%d threads: %s", P, weft_last_error());
 }
 
-void grid_judge(const grid_list *g, int at_least)
+/* The refusal of more ranks than heads, with the number of heads and what would work. */
+static void judge_refusal(const grid_job *j)
 {
+    char heads[64];
+    snprintf(heads, sizeof heads, "there are %d; use dcp", j->heads);
+    if (!j->refused) fail_msg("%s, %s was not refused: only %d heads", j->path, j->what, j->heads);
+    if (!strstr(j->refusal, heads)) fail_msg("%s, %s: refused, but not for its %d heads: %s", j->path, j->what, j->heads, j->refusal);
+}
+
+int grid_judge(const grid_list *g, int at_least)
+{
+    int held = 0;
     for (int i = 0; i < g->n; i++) {
         const grid_job *j = &g->job[i];
-        if (j->refused && !strcmp(j->strategy, "ulysses") && strstr(j->refusal, "head")) continue;
+        const test_verdict *v = &j->verdict;
+        if (!j->ran) fail_msg("%s, %s did not run", j->path, j->what);
+        if (!grid_runs(j->strategy, j->ranks, j->heads)) {
+            judge_refusal(j);
+            continue;
+        }
         if (j->refused) fail_msg("%s, %s was refused: %s", j->path, j->what, j->refusal);
-        if (!j->ran || j->verdict.failed || j->verdict.n < at_least)
-            fail_msg("%s, %s: %d of %d fail, %s", j->path, j->what, j->verdict.failed, j->verdict.n, j->verdict.worst);
+        if (v->failed || v->n < at_least) fail_msg("%s, %s: %d of %d fail, %s", j->path, j->what, v->failed, v->n, v->worst);
+        held++;
     }
+    return held;
 }
 
 /* ---- ranks as processes ------------------------------------------------------------------------------- */

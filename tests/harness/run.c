@@ -93,3 +93,11 @@ int test_golden_files(const char *folder, const char *suffix, char path[TEST_FIL
     qsort(path, (size_t)n, sizeof path[0], by_name);
     return n;
 }
+
+int test_golden_attention(char path[TEST_FILES_MAX][512])
+{
+    enum { IN_THE_TREE = 29 };
+    int n = test_golden_files("attention", ".safetensors", path);
+    if (n < IN_THE_TREE) fail_msg("%d golden attention cases; the tree holds %d", n, IN_THE_TREE);
+    return n;
+}

@@ -33,5 +33,7 @@ weft_status test_verify_rank(weft_ctx *ctx, weft_world *world, const test_run *r
 /* Paths of the golden files whose name ends with `suffix`, below $WEFT_GOLDEN/`folder`, sorted. */
 enum { TEST_FILES_MAX = 64 };
 int test_golden_files(const char *folder, const char *suffix, char path[TEST_FILES_MAX][512]);
+/* The attention cases; fails the test when there are fewer than the tree holds. */
+int test_golden_attention(char path[TEST_FILES_MAX][512]);
 
 #endif

@@ -1,5 +1,5 @@
 /* golden_grid.h — golden attention cases against numbers of the same program on one rank: shared by the small and the long
- * test. `per_case` limits how many (strategy, layout) pairs each case runs, other ones for every case; 0: all. */
+ * test. With a deal each case runs one (strategy, layout) pair of it; with NULL all pairs. */
 #ifndef WEFT_TEST_GOLDEN_GRID_H
 #define WEFT_TEST_GOLDEN_GRID_H
 
@@ -10,42 +10,47 @@
 
 enum { GOLDEN_JOBS = 4096 };
 
-/* Runs fn for the pairs that are this file's share. */
-static inline bool golden_mine(int f, int s, int l, int ns, int nl, int per_case)
-{
-    return per_case == 0 || (s * nl + l + (ns * nl) - 7 * f % (ns * nl)) % (ns * nl) < per_case;
-}
-
+/* Adds what a case runs; file_of says of every job which case it is of. */
 static inline void golden_add(grid_list *g, char path[TEST_FILES_MAX][512], int files, int P, const char *precision,
-                              int per_case, int *file_of)
+                              grid_deal *deal, int *file_of)
 {
     int ns, nl;
     const char *const *strategy = grid_strategies(&ns), *const *layout = grid_layouts(&nl);
     for (int f = 0; f < files; f++)
-        for (int s = 0; s < ns; s++)
-            for (int l = 0; l < nl; l++)
-                if (golden_mine(f, s, l, ns, nl, per_case)) {
-                    file_of[g->n] = f;
-                    grid_add(g, path[f], strategy[s], layout[l], P, precision, NULL);
-                }
+        for (int x = 0; x < (deal ? 1 : ns * nl); x++) {
+            grid_pair p = deal ? grid_deal_next(deal, P, grid_heads(path[f])) : (grid_pair){strategy[x / nl], layout[x % nl]};
+            file_of[g->n] = f;
+            grid_add(g, path[f], p.strategy, p.layout, P, precision, NULL);
+        }
+}
+
+/* Of all pairs of all cases, how many are not refused. */
+static inline int golden_runs(char path[TEST_FILES_MAX][512], int files, int P)
+{
+    int ns, nl, n = 0;
+    const char *const *strategy = grid_strategies(&ns);
+    grid_layouts(&nl);
+    for (int f = 0; f < files; f++)
+        for (int s = 0; s < ns; s++) n += grid_runs(strategy[s], P, grid_heads(path[f])) ? nl : 0;
+    return n;
 }
 
 /* Design 6: 16-bit inputs lose no more on many ranks than on one, because partial results stay fp32: at most 1.25
  * times the error at P = 1, or below a quarter of the limit. */
-static inline void golden_narrow(const char *precision, int P, int per_case)
+static inline void golden_narrow(const char *precision, int P, grid_deal *deal)
 {
     char path[TEST_FILES_MAX][512];
-    int files = test_golden_files("attention", ".safetensors", path);
+    int files = test_golden_attention(path);
     static int file_of[GOLDEN_JOBS];
     grid_list one, many;
     grid_open(&one, files);
     grid_open(&many, GOLDEN_JOBS);
     for (int f = 0; f < files; f++) grid_add(&one, path[f], "none", "contiguous", 1, precision, NULL);
-    golden_add(&many, path, files, P, precision, per_case, file_of);
+    golden_add(&many, path, files, P, precision, deal, file_of);
     grid_run(&one, 1, false);
     grid_run(&many, P, false);
-    grid_judge(&one, 5);
-    grid_judge(&many, 5);
+    assert_int_equal(grid_judge(&one, 5), files);
+    assert_int_equal(grid_judge(&many, 5), deal ? files : golden_runs(path, files, P));
     for (int i = 0; i < many.n; i++) {
         const test_verdict *v = &many.job[i].verdict, *w = &one.job[file_of[i]].verdict;
         for (int t = 0; t < v->n && t < TEST_FINDINGS; t++)
@@ -81,11 +86,25 @@ static inline double golden_difference(const char *a, const char *b)
     return worst;
 }
 
+static inline void golden_exact_case(const char *path, int P, const grid_pair *p, const char *one, const char *many)
+{
+    grid_list g;
+    grid_open(&g, 1);
+    grid_add(&g, path, p->strategy, p->layout, P, "fp64", (const char *[]){"--out", many, NULL});
+    grid_run(&g, P, false);
+    if (grid_judge(&g, 5)) {
+        double d = golden_difference(many, one);
+        if (!(d <= 1e-12)) fail_msg("%s, %s differs from one rank by %.2e", path, g.job[0].what, d);
+        assert_int_equal(unlink(many), 0); /* the next run must write its own */
+    }
+    grid_close(&g);
+}
+
 /* fp64 on P ranks within 1e-12 of one rank, tensor by tensor through the written files. */
-static inline void golden_exact(int P, int per_case)
+static inline void golden_exact(int P, grid_deal *deal)
 {
     char path[TEST_FILES_MAX][512], one[64], many[64];
-    int files = test_golden_files("attention", ".safetensors", path), ns, nl;
+    int files = test_golden_attention(path), ns, nl;
     const char *const *strategy = grid_strategies(&ns), *const *layout = grid_layouts(&nl);
     snprintf(one, sizeof one, "/tmp/weft-test-one-%ld.safetensors", (long)getpid());
     snprintf(many, sizeof many, "/tmp/weft-test-many-%ld.safetensors", (long)getpid());
@@ -94,23 +113,14 @@ static inline void golden_exact(int P, int per_case)
         grid_open(&g, 1);
         grid_add(&g, path[f], "none", "contiguous", 1, "fp64", (const char *[]){"--out", one, NULL});
         grid_run(&g, 1, false);
-        grid_judge(&g, 5);
+        assert_int_equal(grid_judge(&g, 5), 1);
         grid_close(&g);
-        for (int x = 0; x < ns * nl; x++) {
-            if (!golden_mine(f + P, x / nl, x % nl, ns, nl, per_case)) continue;
-            grid_open(&g, 1);
-            grid_add(&g, path[f], strategy[x / nl], layout[x % nl], P, "fp64", (const char *[]){"--out", many, NULL});
-            grid_run(&g, P, false);
-            grid_judge(&g, 5);
-            if (!g.job[0].refused) {
-                double d = golden_difference(many, one);
-                if (!(d <= 1e-12)) fail_msg("%s, %s differs from one rank by %.2e", path[f], g.job[0].what, d);
-            }
-            grid_close(&g);
+        for (int x = 0; x < (deal ? 1 : ns * nl); x++) {
+            grid_pair p = deal ? grid_deal_next(deal, P, grid_heads(path[f])) : (grid_pair){strategy[x / nl], layout[x % nl]};
+            golden_exact_case(path[f], P, &p, one, many);
         }
     }
     unlink(one);
-    unlink(many);
 }
 
 #endif

@@ -8,14 +8,15 @@ static void whole_product(bool processes)
     static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 16};
     char path[TEST_FILES_MAX][512];
     static int file_of[GOLDEN_JOBS];
-    int files = test_golden_files("attention", ".safetensors", path);
+    int files = test_golden_attention(path);
     for (int i = 0; i < 8; i++) {
         grid_list g;
         grid_open(&g, GOLDEN_JOBS);
-        golden_add(&g, path, files, sizes[i], "fp32", 0, file_of);
+        golden_add(&g, path, files, sizes[i], "fp32", NULL, file_of);
         grid_run(&g, sizes[i], processes);
-        grid_judge(&g, 5);
-        print_message("P=%d, %s: %d runs hold\n", sizes[i], processes ? "processes" : "threads", g.n);
+        int held = grid_judge(&g, 5);
+        assert_int_equal(held, golden_runs(path, files, sizes[i]));
+        print_message("P=%d, %s: %d runs hold\n", sizes[i], processes ? "processes" : "threads", held);
         grid_close(&g);
     }
 }
@@ -35,16 +36,16 @@ static void processes(void **state)
 static void sixteen_bits(void **state)
 {
     (void)state;
-    golden_narrow("bf16", 16, 0);
-    golden_narrow("bf16", 5, 0);
-    golden_narrow("fp16", 8, 0);
+    golden_narrow("bf16", 16, NULL);
+    golden_narrow("bf16", 5, NULL);
+    golden_narrow("fp16", 8, NULL);
 }
 
 static void exact(void **state)
 {
     (void)state;
     static const int sizes[] = {2, 3, 4, 5, 7, 8, 16};
-    for (int i = 0; i < 7; i++) golden_exact(sizes[i], 0);
+    for (int i = 0; i < 7; i++) golden_exact(sizes[i], NULL);
 }
 
 int main(void)

@@ -30,6 +30,7 @@ static void fp32(void **state)
             run_model(dir[i], "pcp", P % 2 ? "contiguous" : "zigzag", P, 1, "fp32");
             run_model(dir[i], "ring", P % 2 ? "zigzag" : "contiguous", P, 1, "fp32");
         }
+        run_model(dir[i], "auto", "balanced", 3, 1, "fp32");
         run_model(dir[i], "ring", "zigzag", 2, 2, "fp32");
         run_model(dir[i], "pcp", "contiguous", 2, 3, "fp32"); /* more dp ranks than rows: some have none */
     }

@@ -1,6 +1,6 @@
 /* labels: small */ /* timeout: 300 */
 /* The golden attention cases in 16 bits on up to 16 ranks, and fp64 on ranks against one rank: for each case one
- * strategy and layout of the grid here, all of them in test_golden_grid.c. */
+ * strategy and layout of the grid here, each of them for some case; all of them for every case in test_golden_grid.c. */
 #include "harness/grid.h"
 #include "harness/test.h"
 #include "train/golden_grid.h"
@@ -8,14 +8,18 @@
 static void sixteen_bits_on_sixteen_ranks(void **state)
 {
     (void)state;
-    golden_narrow("bf16", 16, 1);
-    golden_narrow("fp16", 4, 1);
+    grid_deal deal = {0};
+    golden_narrow("bf16", 16, &deal);
+    golden_narrow("fp16", 4, &deal);
+    grid_deal_check(&deal);
 }
 
 static void fp64_equals_one_rank(void **state)
 {
     (void)state;
-    for (int P = 2; P <= 5; P++) golden_exact(P, 1);
+    grid_deal deal = {0};
+    for (int P = 2; P <= 5; P++) golden_exact(P, &deal);
+    grid_deal_check(&deal);
 }
 
 int main(void)
