@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void print_findings(const weft_report *r)
 {
@@ -26,13 +27,18 @@ static void print_report(const weft_report *r, const char *what)
     fflush(stdout);
 }
 
+/* On a terminal, what goes on now; the next line takes its place. */
+static void show_stage(const char *text) { fprintf(stderr, "\r%s ...\x1b[K", text); }
+
 static weft_status with_report(weft_cli *cli, weft_world *world, const char *what,
                                weft_status (*run)(weft_cli *, weft_world *, weft_report *))
 {
-    weft_report report = {0};
+    bool live = weft_is_root(world) && isatty(STDERR_FILENO);
+    weft_report report = {.stage = live ? show_stage : NULL};
     weft_ctx *ctx = weft_world_ctx(world);
     WEFT_TRY(weft_arena_create(&report.arena, &ctx->mem, "report", NULL));
     weft_status st = run(cli, world, &report);
+    if (live) fprintf(stderr, "\r\x1b[K");
     if (st >= 0 && weft_is_root(world)) print_report(&report, what);
     if (st >= 0 && report.failed) st = weft_fail(WEFT_ERR_COMPARE, "%d comparisons failed", report.failed);
     weft_text_free(&report.note);

@@ -20,6 +20,11 @@ weft_status weft_report_add(weft_report *r, const char *name, double error, doub
     return WEFT_OK;
 }
 
+void weft_report_stage(const weft_report *r, const char *text)
+{
+    if (r->stage) r->stage(text);
+}
+
 weft_status weft_report_share(weft_comm *comm, weft_report *r)
 {
     int64_t failed = r->failed;

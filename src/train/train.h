@@ -155,8 +155,11 @@ typedef struct weft_report { /* rank 0 fills it; the others get the number of fa
     weft_finding *row;
     int n, capacity, failed;
     weft_text note;          /* lines for information */
+    void (*stage)(const char *text); /* told what begins, as a long run shows where it is; or NULL */
 } weft_report;
 weft_status weft_report_add(weft_report *r, const char *name, double error, double limit);
+/* LOCAL; only rank 0 of `weft` sets report.stage. */
+void weft_report_stage(const weft_report *r, const char *text);
 /* Rank 0's number of failures, on every rank. COLLECTIVE */
 weft_status weft_report_share(weft_comm *comm, weft_report *r);
 

@@ -104,11 +104,13 @@ weft_cp_io weft__case_io(const weft_attention_case *c)
                      .dsinks = c->sinks ? c->dsinks : NULL};
 }
 
-static weft_status run_plan(weft_attention_case *c, weft_cp_plan *plan)
+static weft_status run_plan(weft_attention_case *c, weft_cp_plan *plan, const weft_report *report)
 {
     weft_cp_io io = weft__case_io(c);
     WEFT_TRY(weft_cp_bind(plan, 0, weft__case_queries(c), &c->shard_kv));
+    weft_report_stage(report, "forward");
     WEFT_TRY(weft_cp_forward(plan, 0, &io));
+    weft_report_stage(report, "backward");
     WEFT_TRY(weft_cp_backward(plan, 0, &io));
     if (c->sinks) WEFT_TRY(weft_all_reduce(c->comm, c->dsinks, c->problem.H, c->R, WEFT_SUM));
     return WEFT_OK;
@@ -122,7 +124,7 @@ static weft_status run_case(weft_attention_case *c, weft_report *report)
     WEFT_TRY(weft_cp_plan_create(&plan, c->arena, &kern, c->comm, &c->problem, &c->run->cp));
     weft_status st = weft_arena_alloc(c->arena, (int64_t)weft_cp_kept_bytes(plan), 1, "kept by heads", &c->kept);
     st = weft_agree(c->comm, st);
-    if (st >= 0) st = run_plan(c, plan);
+    if (st >= 0) st = run_plan(c, plan, report);
     if (st >= 0 && c->ctx->rank == 0) {
         weft_text_add(&report->note, "plan      ");
         weft_cp_describe(plan, &report->note);
@@ -270,6 +272,7 @@ static weft_status judge(weft_attention_case *c, weft_report *report)
 {
     weft_st_entry got[COLLECTED];
     int n = 0;
+    weft_report_stage(report, "comparing");
     if (c->spots) WEFT_TRY(weft__case_check_spots(c, report));
     if (expects(c) || c->run->o->out) {
         WEFT_TRY(collect(c, got, &n));
@@ -314,6 +317,7 @@ weft_status weft__case_open(weft_attention_case *c, weft_st **file, const char *
 
 static weft_status run_all(weft_attention_case *c, weft_st **file, const char *path, weft_report *report)
 {
+    weft_report_stage(report, path ? "reading the case" : "making the case");
     WEFT_TRY(weft_agree(c->comm, weft__case_open(c, file, path)));
     WEFT_TRY(weft_agree(c->comm, weft__case_prepare(c)));
     WEFT_TRY(run_case(c, report));

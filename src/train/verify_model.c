@@ -200,6 +200,8 @@ static weft_status run_trajectory(weft_checker *k, const weft_trajectory *t, wef
     char name[64];
     for (int64_t s = 0; s < t->steps; s++) {
         if (s) {
+            snprintf(name, sizeof name, "step %lld of %lld", (long long)s, (long long)t->steps);
+            weft_report_stage(report, name);
             WEFT_TRY(weft_checker_run(k));
             WEFT_TRY(weft_optim_reduce(optim, k->e.mesh.dp_cp, weft_model_gradients(k->e.model)));
         }
@@ -278,8 +280,10 @@ static weft_status check_case(weft_checker *k, const char *dir, weft_report *rep
     weft_optim *optim = NULL;
     weft_status st;
     WEFT_TRY(weft_trajectory_read(&t, arena, weft_st_path(k->c->file)));
+    weft_report_stage(report, "forward and backward");
     WEFT_TRY(weft_checker_run(k));
     WEFT_TRY_OR(st, reduce_gradients(k, &t.options, &optim), out);
+    weft_report_stage(report, "comparing");
     WEFT_TRY_OR(st, judge_together(k, dir, report, !t.steps && !holds_expected_values(k->c->file)), out);
     if (k->e.ctx->rank == 0) {
         weft_text_add(&report->note, "loss      %.6f over %lld labels\n", k->loss, (long long)k->c->valid);
