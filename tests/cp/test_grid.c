@@ -239,89 +239,24 @@ static void one_group_of_all_ranks_gives_the_bits_of_one_rank(void **state)
         }
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------------------- */
+/* ---- traffic ----------------------------------------------------------------------------------------------- */
 
-typedef struct share { int64_t heads, kv_heads; } share;
-
-/* Query heads dealt one by one, the K,V heads that they read counted: no formula of the plan's. */
-static share share_of(int H, int Hkv, int U, int u)
-{
-    share s = {0, 0};
-    int at = 0, last = -1;
-    for (int j = 0; j < U; j++)
-        for (int i = 0; i < H; i++) {
-            if (i % U != j) continue; /* member j's count is that of the heads it would get in turn */
-            int kv = at++ / (H / Hkv);
-            s.heads += j == u;
-            s.kv_heads += j == u && kv != last;
-            if (j == u) last = kv;
-        }
-    return s;
-}
-
-typedef struct sums { int64_t forward, backward; } sums;
-
-/* docs/maths/context_parallel.md, "Head groups": what rank u + U r sends in the head stage. */
-static sums head_stage(const cp_case *c, weft_layout layout, int P, int U, int rank, bool keep)
-{
-    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
-    int64_t held = 0, n = weft_shard_rows(layout, c->B, c->T, P, rank), nq = weft_shard_rows(layout, c->B, c->Tq, P, rank);
-    share mine = share_of(c->H, c->Hkv, U, rank % U);
-    sums s = {0, 0};
-    for (int j = 0; j < U; j++) held += share_of(c->H, c->Hkv, U, j).kv_heads;
-    for (int j = 0; j < U; j++) {
-        int member = rank - rank % U + j;
-        share h = share_of(c->H, c->Hkv, U, j);
-        int64_t m = weft_shard_rows(layout, c->B, c->T, P, member), mq = weft_shard_rows(layout, c->B, c->Tq, P, member);
-        int64_t qkv = nq * h.heads * c->D * e + n * h.kv_heads * (c->D + c->Dv) * e;
-        if (member == rank) continue;
-        s.forward += qkv + mq * mine.heads * (c->Dv * e + 2 * eR);
-        s.backward += nq * h.heads * (c->Dv * e + eR) + (keep ? 0 : qkv + nq * h.heads * 2 * eR) +
-                      mq * mine.heads * c->D * e + m * mine.kv_heads * (c->D + c->Dv) * (held > c->Hkv ? eR : e);
-    }
-    return s;
-}
-
-/* Of the context stage with a full mask: R blocks of whole groups, for the rank's own heads. */
-static sums context_stage(const cp_case *c, weft_layout layout, const char *strategy, int P, int U, int rank)
-{
-    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
-    int64_t mine = 0, next = 0, total = c->B * c->T, W = share_of(c->H, c->Hkv, U, rank % U).kv_heads * (c->D + c->Dv);
-    int R = P / U, r = rank / U;
-    for (int j = 0; j < U; j++) {
-        mine += weft_shard_rows(layout, c->B, c->T, P, U * r + j);
-        next += weft_shard_rows(layout, c->B, c->T, P, U * ((r + 1) % R) + j);
-    }
-    int64_t kv = (strcmp(strategy, "dcp-ring") == 0 ? total - next : (R - 1) * mine) * W * e;
-    return (sums){kv, kv + (total - mine) * W * eR};
-}
-
-static void check_bytes(const cp_case *c, int P, int U)
+/* Bytes and messages of head stage and context stage (harness/traffic.h), whole and in pieces, exchanged twice or kept. */
+static void check_traffic(const cp_case *c, int P, int U)
 {
     cp_data data = cp_data_make(c);
     list l = {.c = c, .data = &data, .P = P};
     for (int g = 0; g < GRIDS; g++)
         for (int keep = 0; keep < 2; keep++)
-            add(&l, grids[g], (weft_layout_kind)(g % 2), (weft_cp_options){.head_size = U, .keep_heads = keep});
+            add(&l, grids[g], (weft_layout_kind)(g % 2),
+                (weft_cp_options){.head_size = U, .keep_heads = keep, .buffer_bytes = (g + keep + U) % 2 ? 100 : 0});
     run(&l);
-    for (int i = 0; i < l.n; i++)
-        for (int rank = 0; rank < P; rank++) {
-            const cp_job *j = &l.jobs[i];
-            weft_layout layout = {j->layout, 0};
-            sums h = head_stage(c, layout, P, U, rank, j->more.keep_heads);
-            sums x = context_stage(c, layout, j->strategy, P, U, rank);
-            assert_int_equal(j->out->forward_bytes[rank], h.forward + x.forward);
-            assert_int_equal(j->out->backward_bytes[rank], h.backward + x.backward);
-            assert_int_equal(j->out->planned_forward[rank], h.forward + x.forward);
-            assert_int_equal(j->out->planned_backward[rank], h.backward + x.backward);
-            assert_int_equal(j->out->planned_forward_messages[rank], j->out->forward_messages[rank]);
-            assert_int_equal(j->out->planned_backward_messages[rank], j->out->backward_messages[rank]);
-        }
+    for (int i = 0; i < l.n; i++) cp_check_traffic(&l.jobs[i]);
     close_list(&l);
     cp_data_free(&data);
 }
 
-static void bytes_are_those_of_the_formulas(void **state)
+static void traffic_is_that_of_the_formulas(void **state)
 {
     (void)state;
     static const int grid_sizes[][2] = {{2, 2}, {4, 2}, {6, 3}, {6, 2}, {8, 4}, {5, 5}, {3, 1}};
@@ -330,7 +265,7 @@ static void bytes_are_those_of_the_formulas(void **state)
             cp_case c = base(s % 2 ? WEFT_PREC_BF16 : WEFT_PREC_F64, shapes[s][0], shapes[s][1], s % 3 ? 31 : 4);
             c.mask = (weft_mask){false, -1, -1, 0};
             c.Tq = s % 3 == 1 ? 17 : c.T;
-            if (grid_sizes[g][1] <= c.H) check_bytes(&c, grid_sizes[g][0], grid_sizes[g][1]);
+            if (grid_sizes[g][1] <= c.H) check_traffic(&c, grid_sizes[g][0], grid_sizes[g][1]);
         }
 }
 
@@ -361,7 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_grids_in_fp64), cmocka_unit_test(all_grids_in_fp32), cmocka_unit_test(all_masks_on_some_grids),
         cmocka_unit_test(bf16_error_stays_that_of_one_rank), cmocka_unit_test(what_travels_may_be_narrower), cmocka_unit_test(same_bits_for_one_grid),
-        cmocka_unit_test(one_group_of_all_ranks_gives_the_bits_of_one_rank), cmocka_unit_test(bytes_are_those_of_the_formulas),
+        cmocka_unit_test(one_group_of_all_ranks_gives_the_bits_of_one_rank), cmocka_unit_test(traffic_is_that_of_the_formulas),
         cmocka_unit_test(kept_bytes_are_the_own_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,32 +198,66 @@ static void causal_zigzag_moves_three_quarters(void **state)
             busiest = weft_max_i64(busiest, pair->forward_bytes[r]);
             ring_busiest = weft_max_i64(ring_busiest, ring->forward_bytes[r]);
         }
-        assert_int_equal(4 * sum_of(pair->forward_bytes, P), 3 * sum_of(ring->forward_bytes, P));
+        assert_int_equal(sum_of(ring->forward_bytes, P), (P - 1) * c.T * kv_row(&c));
+        assert_int_equal(4 * sum_of(pair->forward_bytes, P), 3 * (P - 1) * c.T * kv_row(&c));
         assert_int_equal(4 * sum_of(pair->backward_bytes, P), 3 * sum_of(ring->backward_bytes, P));
         assert_int_equal(busiest, ring_busiest);
-        if (P == 8)
-            print_message("causal zigzag, P = 8: %lld of the ring's %lld bytes in sum; busiest sender %lld of %lld\n",
-                          (long long)sum_of(pair->forward_bytes, P), (long long)sum_of(ring->forward_bytes, P),
-                          (long long)busiest, (long long)ring_busiest);
         cp_result_free(pair);
         cp_result_free(ring);
         cp_data_free(&data);
     }
 }
 
+/* Every rank by the closed form, whole messages and pieces that divide nothing; ring as with a full mask, whatever is seen. */
+static void check_causal(const cp_case *c, weft_layout_kind layout, int P, int64_t window)
+{
+    cp_data data = cp_data_make(c);
+    for (int pieces = 0; pieces < 2; pieces++) {
+        cp_job job = {.c = c, .data = &data, .strategy = "pairwise", .layout = layout, .overlap = pieces, .out = cp_result_make(c, P),
+                      .more = {.buffer_bytes = pieces ? 67 : 0}};
+        assert_ok(cp_run(P, &job, 1));
+        const traffic_case formula = cp_traffic_case(&job);
+        for (int r = 0; r < P; r++) {
+            traffic want = traffic_causal_pairwise(&formula, r, window);
+            cp_expect_traffic(&job, r, &want);
+        }
+        job.strategy = "ring";
+        assert_ok(cp_run(P, &job, 1));
+        cp_check_traffic(&job);
+        cp_result_free(job.out);
+    }
+    cp_data_free(&data);
+}
+
+static void causal_traffic_by_the_formula(void **state)
+{
+    (void)state;
+    for (int P = 2; P <= 8; P++)
+        for (int64_t h = 1; h <= 17; h += 8) {
+            cp_case c = base(1 + h % 2, h * 2 * P, causal);
+            check_causal(&c, WEFT_LAYOUT_ZIGZAG, P, -1);
+            check_causal(&c, WEFT_LAYOUT_CONTIGUOUS, P, -1);
+            c = base(1, h * 2 * P + 1, causal);
+            check_causal(&c, WEFT_LAYOUT_CONTIGUOUS, P, -1);
+        }
+}
+
 /* Each of the 2P chunks but the first needs the W rows before it; the last rank's two chunks lie side by side. */
 static void a_window_moves_its_width_per_segment(void **state)
 {
     (void)state;
+    for (int P = 2; P <= 7; P++)
+        for (int64_t W = 0; W <= 16; W += 1 + 2 * W) {
+            cp_case c = base(2, 2 * P * 16, (weft_mask){true, W, -1, 0});
+            check_causal(&c, WEFT_LAYOUT_ZIGZAG, P, W);
+            check_causal(&c, WEFT_LAYOUT_CONTIGUOUS, P, W);
+        }
     enum { P = 4, W = 3 };
     cp_case c = base(1, 2 * P * 16, (weft_mask){true, W, -1, 0});
     cp_data data = cp_data_make(&c);
     cp_result *out = run(&c, &data, "pairwise", WEFT_LAYOUT_ZIGZAG, P);
     assert_int_equal(sum_of(out->forward_bytes, P), (2 * P - 2) * W * kv_row(&c));
     assert_int_equal(sum_of(out->backward_bytes, P), (2 * P - 2) * W * (kv_row(&c) + dkv_row(&c)));
-    cp_result_free(out);
-    out = run(&c, &data, "pairwise", WEFT_LAYOUT_CONTIGUOUS, P);
-    assert_int_equal(sum_of(out->forward_bytes, P), (P - 1) * W * kv_row(&c));
     cp_result_free(out);
     cp_data_free(&data);
 }
@@ -241,16 +275,18 @@ static void check_silence(const cp_case *c, weft_layout_kind layout, int P)
 static void whole_documents_move_nothing(void **state)
 {
     (void)state;
-    enum { P = 4, T = 64 };
-    int64_t cu[] = {0, 5, 16, 32, 32, 47, 48, T}, first[] = {0, 8};
-    /* of 12 and 4 tokens: cut by contiguous, dealt as 12 + 4 to each rank */
-    int64_t dealt[] = {0, 12, 24, 28, 32, 44, 48, 52, T}, dealt_first[] = {0, 9};
+    int64_t cu[] = {0, 5, 16, 32, 32, 47, 48, 64}, first[] = {0, 8};
     for (int m = 0; m < 2; m++) {
-        cp_case c = base(1, T, m ? full : causal);
+        cp_case c = base(1, 64, m ? full : causal);
         c.cu = cu, c.first = first;
-        check_silence(&c, WEFT_LAYOUT_CONTIGUOUS, P);
-        c.cu = dealt, c.first = dealt_first;
-        check_silence(&c, WEFT_LAYOUT_BALANCED, P);
+        check_silence(&c, WEFT_LAYOUT_CONTIGUOUS, 4);
+        for (int P = 2; P <= 7; P++) { /* P of 12 tokens, then P of 4: cut by contiguous, dealt as 12 + 4 to each rank */
+            int64_t dealt[2 * 7 + 1] = {0}, ends[] = {0, 2 * P + 1};
+            for (int i = 0; i < 2 * P; i++) dealt[i + 1] = dealt[i] + (i < P ? 12 : 4);
+            c = base(1, 16 * P, m ? full : causal);
+            c.cu = dealt, c.first = ends;
+            check_silence(&c, WEFT_LAYOUT_BALANCED, P);
+        }
     }
 }
 
@@ -326,6 +362,7 @@ int main(void)
         cmocka_unit_test(stripes),
         cmocka_unit_test(odd_lengths),
         cmocka_unit_test(causal_zigzag_moves_three_quarters),
+        cmocka_unit_test(causal_traffic_by_the_formula),
         cmocka_unit_test(a_window_moves_its_width_per_segment),
         cmocka_unit_test(whole_documents_move_nothing),
         cmocka_unit_test(bits_are_those_of_pcp),

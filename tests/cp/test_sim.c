@@ -103,19 +103,48 @@ static void bits_do_not_depend_on_arrival(void **state)
 
 /* ---- bytes ------------------------------------------------------------------------------------------------- */
 
-static void bytes_of_a_full_mask(void **state)
+static void bytes_and_messages_of_a_full_mask(void **state)
 {
     (void)state;
-    static const int ranks[] = {2, 5, 12, 64};
-    int n = 0, k = 0;
+    static const struct { int P, H, Hkv; } sizes[] = {
+        {2, 64, 4}, {5, 30, 15}, {12, 30, 15}, {12, 64, 4}, {33, 35, 5}, {64, 64, 4}}; /* uneven groups, shared K,V heads */
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    int n = 0, k = 0, ran = 0;
     const char *const *names = weft_cp_names(&n);
     for (int s = 0; s < n; s++)
-        for (int p = 0; p < 4; p++, k++) {
-            sim_case c = sim_case_make(names[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), ranks[p], k % 2 ? 257 : 1001);
+        for (int p = 0; p < SIZES; p++, k++) {
+            sim_case c = sim_case_make(names[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), sizes[p].P, k % 3 ? 257 : 1001);
             c.prec = k % 3 ? WEFT_PREC_BF16 : WEFT_PREC_F32;
-            c.H = k % 2 ? 30 : 64, c.Hkv = k % 2 ? 15 : 4; /* uneven groups of heads; K,V heads in several groups */
-            sim_case_check_formula(&c);
+            c.pieces = k % 5 < 2 ? 1000 : 0;
+            c.H = sizes[p].H, c.Hkv = sizes[p].Hkv;
+            ran += sim_case_check_formula(&c);
         }
+    assert_int_equal(ran, SIZES * (n - 1)); /* all but none */
+}
+
+/* Pairwise with a causal mask and with a window, where zigzag cuts even chunks: the closed forms, and in sum 3/4 of what the
+ * ring moves forward. */
+static void traffic_of_causal_pairwise(void **state)
+{
+    (void)state;
+    for (int P = 4; P <= 64; P *= 4)
+        for (int64_t window = -1; window < 4; window += 4)
+            for (int pieces = 0; pieces < 2; pieces++) {
+                sim_case c = sim_case_make("pairwise", WEFT_LAYOUT_ZIGZAG, P, 2 * P * 5);
+                c.mask = (weft_mask){true, window, -1, 0}, c.pieces = pieces ? 100 : 0;
+                const traffic_case formula = sim_case_traffic(&c);
+                weft_sim_result out;
+                int64_t sum = 0;
+                assert_true(sim_case_run(&c, &out));
+                for (int r = 0; r < P; r++) {
+                    traffic want = traffic_causal_pairwise(&formula, r, window);
+                    sim_case_expect(&c, &out, r, &want);
+                    sum += out.rank[r].forward_bytes;
+                }
+                if (window < 0) assert_int_equal(4 * sum, 3 * (P - 1) * c.T * c.Hkv * (c.D + c.Dv) * 2);
+                else assert_int_equal(sum, (2 * P - 2) * window * c.Hkv * (c.D + c.Dv) * 2);
+                weft_sim_result_free(&out);
+            }
 }
 
 /* ---- time -------------------------------------------------------------------------------------------------- */
@@ -258,7 +287,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_and_layout_ends), cmocka_unit_test(more_ranks_than_tokens),
-        cmocka_unit_test(documents), cmocka_unit_test(bits_do_not_depend_on_arrival), cmocka_unit_test(bytes_of_a_full_mask), cmocka_unit_test(a_ring_hides_its_transfers),
+        cmocka_unit_test(documents), cmocka_unit_test(bits_do_not_depend_on_arrival), cmocka_unit_test(bytes_and_messages_of_a_full_mask), cmocka_unit_test(traffic_of_causal_pairwise),
+        cmocka_unit_test(a_ring_hides_its_transfers),
         cmocka_unit_test(balance_of_causal_rings), cmocka_unit_test(two_runs_take_the_same_time),
         cmocka_unit_test(groups_side_by_side), cmocka_unit_test(nodes), cmocka_unit_test(bad_asks_are_refused),
     };

@@ -1,7 +1,7 @@
 /* labels: long */
 /* timeout: 3600 */
 /* The whole proof on simulated ranks: every strategy x every layout x P = 1 .. 64, forward and backward, with two or three
- * groups side by side, ends and sends what it planned; bytes of full masks equal the formulas up to P = 512; 4,096 ranks
+ * groups side by side, ends and sends what it planned; bytes and messages of full masks equal the formulas up to P = 512; 4,096 ranks
  * once. What test_sim checks in small is not repeated. */
 #include "harness/test.h"
 #include "harness/sim_case.h"
@@ -34,22 +34,27 @@ static void every_number_of_ranks(void **state)
     assert_true(ran >= 2 * 64 * WEFT_LAYOUT_COUNT * (n - 1));
 }
 
-static void bytes_up_to_512_ranks(void **state)
+/* Bytes and messages. Heads for every rank and some over, or few that ranks share: ulysses needs the former. */
+static void traffic_up_to_512_ranks(void **state)
 {
     (void)state;
     static const int ranks[] = {96, 127, 128, 255, 512};
-    int n = 0;
+    int n = 0, ran = 0;
     const char *const *names = weft_cp_names(&n);
     for (int s = 0; s < n; s++)
         for (int k = 0; k < 10; k++) {
             sim_case c = sim_case_make(names[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), ranks[k % 5], k / 5 ? 1001 : 257);
-            c.H = c.Hkv = k % 2 ? 16 : 4;
-            sim_case_check_formula(&c);
+            bool ulysses = !strcmp(names[s], "ulysses");
+            c.H = ulysses ? c.P + (k % 5 == 2 ? 0 : 9) : k % 2 ? 16 : 4;
+            c.Hkv = ulysses && k % 3 == 0 ? 1 : c.H;
+            c.pieces = k % 4 == 1 ? 1000 : 0;
+            ran += sim_case_check_formula(&c);
         }
+    assert_int_equal(ran, 10 * (n - 1)); /* all but none */
 }
 
 /* Every grid of 64 ranks, heads that divide and heads that do not. */
-static void bytes_of_every_grid(void **state)
+static void traffic_of_every_grid(void **state)
 {
     (void)state;
     static const char *const names[] = {"dcp", "dcp-ring", "dcp-pairwise"};
@@ -60,6 +65,7 @@ static void bytes_of_every_grid(void **state)
                 sim_case c = sim_case_make(names[s], (weft_layout_kind)((h + U) % WEFT_LAYOUT_COUNT), 64, 1001);
                 c.H = heads[h][0], c.Hkv = heads[h][1];
                 c.head_size = U;
+                c.pieces = (s + h + U) % 2 ? 500 : 0;
                 assert_true(sim_case_check_formula(&c));
             }
 }
@@ -86,8 +92,8 @@ static void four_thousand_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_of_ranks), cmocka_unit_test(bytes_up_to_512_ranks),
-        cmocka_unit_test(bytes_of_every_grid), cmocka_unit_test(four_thousand_ranks),
+        cmocka_unit_test(every_number_of_ranks), cmocka_unit_test(traffic_up_to_512_ranks),
+        cmocka_unit_test(traffic_of_every_grid), cmocka_unit_test(four_thousand_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #define WEFT_TEST_CP_CASE_H
 
 #include "cp/cp.h"
+#include "harness/traffic.h"
 
 typedef struct cp_case {
     const char *name;
@@ -83,6 +84,12 @@ void cp_reference(const cp_case *c, const cp_data *data, cp_result *out);
  * max |a - b| / max(1, |b|), weighed with lse_weight. */
 double cp_distance(const cp_case *c, const cp_data *data, const cp_result *x, const cp_result *ref, double lse_weight);
 bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b);
+
+/* Of a job that ran with the types of its precision on the wire: what a rank sent, and what its plan said that it would, are
+ * these bytes and messages; with a full mask, on all ranks those of the formulas. */
+traffic_case cp_traffic_case(const cp_job *job);
+void cp_expect_traffic(const cp_job *job, int rank, const traffic *want);
+void cp_check_traffic(const cp_job *job);
 
 /* A job for every way to run the case on P ranks that cp_check_all takes: each strategy, with overlap and without. Their
  * results are the caller's to free. Returns how many. */

@@ -69,81 +69,32 @@ bool sim_case_check(const sim_case *c)
 
 /* ---- formulas --------------------------------------------------------------------------------------------- */
 
-/* U: all ranks for ulysses; for dcp and its kin what is asked for, else the largest divisor of P that is at most Hkv. */
-static int head_ranks(const sim_case *c)
+traffic_case sim_case_traffic(const sim_case *c)
 {
-    if (!strcmp(c->strategy, "ulysses")) return c->P;
-    if (strncmp(c->strategy, "dcp", 3)) return 1;
-    if (c->head_size) return c->head_size;
-    int U = c->P < c->Hkv ? c->P : c->Hkv;
-    while (c->P % U) U--;
-    return U;
+    return (traffic_case){.strategy = c->strategy, .layout = c->layout, .P = c->P, .U = c->head_size, .B = c->B, .Tq = c->T,
+                          .T = c->T, .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .prec = c->prec, .piece = c->pieces};
 }
 
-/* Query heads of member u of U: as even as can be, the larger shares first. */
-static int heads_before(int H, int U, int u) { return u * (H / U) + (u < H % U ? u : H % U); }
-
-/* Values of a K,V row that member u holds: of the K,V heads that its query heads read. */
-static int64_t kv_width(const sim_case *c, int U, int u)
+void sim_case_expect(const sim_case *c, const weft_sim_result *out, int rank, const traffic *want)
 {
-    int g = c->H / c->Hkv, first = heads_before(c->H, U, u), end = heads_before(c->H, U, u + 1);
-    return end > first ? (int64_t)((end - 1) / g - first / g + 1) * (c->D + c->Dv) : 0;
-}
-
-static int64_t rows_of(const sim_case *c, int rank) { return weft_shard_rows(c->layout, c->B, c->T, c->P, rank); }
-
-static int64_t rows_of_group(const sim_case *c, int U, int r)
-{
-    int64_t sum = 0;
-    for (int j = 0; j < U; j++) sum += rows_of(c, r * U + j);
-    return sum;
-}
-
-/* The context stage among R = P / U ranks with rows of W values: K,V, and dK,dV in R. Pairwise sends nothing to, and wants
- * nothing from, ranks without queries; where every rank has some its formulas are those of the gather. */
-static sim_bytes context_formula(const sim_case *c, int U, int r, int64_t W, int64_t e, int64_t eR)
-{
-    int R = c->P / U;
-    int64_t total = c->B * c->T, mine = rows_of_group(c, U, r), kv;
-    if (R == 1) return (sim_bytes){0, 0};
-    bool pairwise = strstr(c->strategy, "pairwise") != NULL;
-    int readers = 0;
-    for (int i = 0; i < R; i++) readers += i != r && (!pairwise || rows_of_group(c, U, i) > 0);
-    if (strstr(c->strategy, "ring")) kv = total - rows_of_group(c, U, (r + 1) % R);
-    else kv = readers * mine;
-    if (pairwise && mine == 0) return (sim_bytes){0, 0};
-    return (sim_bytes){kv * W * e, kv * W * e + (total - mine) * W * eR};
-}
-
-sim_bytes sim_case_formula(const sim_case *c, int rank)
-{
-    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
-    int U = head_ranks(c), u = rank % U, r = rank / U;
-    int64_t Wu = kv_width(c, U, u), n = rows_of(c, rank), W = 0;
-    sim_bytes x = context_formula(c, U, r, Wu, e, eR);
-    for (int j = 0; j < U; j++) W += kv_width(c, U, j);
-    int64_t e_home = W > (int64_t)c->Hkv * (c->D + c->Dv) ? eR : e; /* K,V heads of several members come home as sums */
-    int64_t Hu = heads_before(c->H, U, u + 1) - heads_before(c->H, U, u);
-    for (int j = 0; j < U; j++) {
-        if (j == u) continue;
-        int64_t Hj = heads_before(c->H, U, j + 1) - heads_before(c->H, U, j), Wj = kv_width(c, U, j), nj = rows_of(c, r * U + j);
-        x.forward += n * Hj * c->D * e + n * Wj * e + nj * Hu * (c->Dv * e + 2 * eR);
-        x.backward += n * Hj * (c->Dv * e + eR) + n * Hj * (c->D * e + 2 * eR) + n * Wj * e + nj * Hu * c->D * e + nj * Wu * e_home;
-    }
-    return x;
+    char text[300];
+    const weft_sim_rank_result *x = &out->rank[rank];
+    if (x->forward_bytes != want->forward_bytes || x->backward_bytes != want->backward_bytes ||
+        x->forward_messages != want->forward_messages || x->backward_messages != want->backward_messages)
+        fail_msg("%s: rank %d sent %lld and %lld bytes in %lld and %lld messages, the formulas say %lld and %lld in %lld and %lld",
+                 sim_case_text(c, text, sizeof text), rank, (long long)x->forward_bytes, (long long)x->backward_bytes,
+                 (long long)x->forward_messages, (long long)x->backward_messages, (long long)want->forward_bytes,
+                 (long long)want->backward_bytes, (long long)want->forward_messages, (long long)want->backward_messages);
 }
 
 bool sim_case_check_formula(const sim_case *c)
 {
     weft_sim_result out;
-    char text[300];
+    const traffic_case formula = sim_case_traffic(c);
     if (!sim_case_run(c, &out)) return false;
     for (int r = 0; r < c->P; r++) {
-        sim_bytes want = sim_case_formula(c, r);
-        const weft_sim_rank_result *x = &out.rank[r];
-        if (x->forward_bytes != want.forward || x->backward_bytes != want.backward)
-            fail_msg("%s: rank %d sent %lld and %lld bytes, the formulas say %lld and %lld", sim_case_text(c, text, sizeof text), r,
-                     (long long)x->forward_bytes, (long long)x->backward_bytes, (long long)want.forward, (long long)want.backward);
+        traffic want = traffic_of(&formula, r);
+        sim_case_expect(c, &out, r, &want);
     }
     weft_sim_result_free(&out);
     return true;

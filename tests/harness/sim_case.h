@@ -2,6 +2,7 @@
 #ifndef WEFT_TEST_SIM_CASE_H
 #define WEFT_TEST_SIM_CASE_H
 
+#include "harness/traffic.h"
 #include "plan/plan.h"
 
 typedef struct sim_case {
@@ -29,12 +30,12 @@ weft_layout sim_layout(weft_layout_kind kind);
 /* Runs it; fails the test when it does, or when a rank did not send exactly what it had planned. false: it is refused for
  * the one reason that is allowed (ulysses on more ranks than heads, none on more than one rank). Free the result. */
 bool sim_case_run(const sim_case *c, weft_sim_result *out);
-/* For a full mask: what rank `rank` of a group sends per layer by the formulas of the design and of
- * docs/maths/context_parallel.md, worked out here from token counts and heads alone. */
-typedef struct sim_bytes { int64_t forward, backward; } sim_bytes;
-sim_bytes sim_case_formula(const sim_case *c, int rank);
-/* Runs it and compares every rank with the formula. false: refused, as above. */
+/* For a full mask and one layer: runs it and compares bytes and messages of every rank with the formulas (harness/traffic.h).
+ * false: refused, as above. */
 bool sim_case_check_formula(const sim_case *c);
+/* The case of those formulas; and whether a rank sent this. */
+traffic_case sim_case_traffic(const sim_case *c);
+void sim_case_expect(const sim_case *c, const weft_sim_result *out, int rank, const traffic *want);
 /* Runs it and drops the result. */
 bool sim_case_check(const sim_case *c);
 
