@@ -556,6 +556,28 @@ bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b)
            memcmp(a->dv, b->dv, nk * (size_t)c->Dv * size) == 0 && memcmp(a->dsinks, b->dsinks, (size_t)c->H * size) == 0;
 }
 
+double cp_roundoff(weft_dtype type)
+{
+    switch (type) {
+    case WEFT_F64: return 0x1p-53;
+    case WEFT_F32: return 0x1p-24;
+    case WEFT_F16: return 0x1p-11;
+    case WEFT_BF16: return 0x1p-8;
+    case WEFT_F8_E4M3: return 0x1p-4;
+    case WEFT_F8_E5M2: return 0x1p-3;
+    default: fail_msg("type %d has no roundoff", (int)type);
+    }
+    return 0;
+}
+
+double cp_reorder_limit(weft_prec prec, int64_t terms)
+{
+    double x = (16 + sqrt((double)terms)) * cp_roundoff(weft_prec_real(prec)), u = cp_roundoff(weft_prec_compute(prec));
+    if (prec == WEFT_PREC_F64) return x;
+    x = fmin(x, 1e-6);
+    return prec == WEFT_PREC_F32 ? x : 2 * u * sqrt(x / (2 * u));
+}
+
 void cp_expect_traffic(const cp_job *job, int rank, const traffic *want)
 {
     const cp_case *c = job->c;

@@ -85,6 +85,15 @@ void cp_reference(const cp_case *c, const cp_data *data, cp_result *out);
 double cp_distance(const cp_case *c, const cp_data *data, const cp_result *x, const cp_result *ref, double lse_weight);
 bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b);
 
+/* Unit roundoff u: a rounding moves a number by at most u of it, by 0.4 u in the root mean square. */
+double cp_roundoff(weft_dtype type);
+/* How far (relative 2-norm) two runs may lie apart that add the same terms in another order. Each partial sum of random terms
+ * is rounded by 0.4 u: over n of them 0.3 sqrt(n) u of the result, and 0.4 sqrt(n) u between two orders, here with room for
+ * other data. 16 u: what is not these sums, the exponentials of rescaling, division, delta and logarithm, about 8 roundings in each
+ * of the runs. In fp32 not above 1e-6, half of what may lie between fp32 and float64. 16-bit results are rounded from such
+ * sums: where x lies between those, a share x / 2u of the results falls on either side of a bound and differs by 2u. */
+double cp_reorder_limit(weft_prec prec, int64_t terms);
+
 /* Of a job that ran with the types of its precision on the wire: what a rank sent, and what its plan said that it would, are
  * these bytes and messages; with a full mask, on all ranks those of the formulas. */
 traffic_case cp_traffic_case(const cp_job *job);
