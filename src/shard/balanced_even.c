@@ -81,17 +81,28 @@ static void try_lightest(const weft__deal *x, swap *best, swap s, int64_t rank, 
     }
 }
 
-/* Tokens of seg[s.piece] for as many of a heavy piece: by the distance of the two, small areas can be moved too. */
+/* All of seg[s.piece] for as many of q. */
+static void try_whole(swap *best, swap s, const weft_segment *g, const weft_segment *q, int64_t want)
+{
+    int64_t moved = weft__weight(g->start, g->len) - given(q, s.back_tail, g->len);
+    s.x = g->len, s.error = moved < want ? want - moved : moved - want;
+    if (s.error < best->error) *best = s;
+}
+
+/* Tokens of seg[s.piece] for as many of a heavy piece: by the distance of the two, small areas can be moved too. A rank
+ * that may hold no further piece of that document can still give a whole one for it. */
 static void try_heavy(const weft__deal *x, swap *best, swap s, const int64_t *last, int64_t n, int64_t want)
 {
     const weft_segment *g = &x->seg[s.piece];
     for (int64_t k = 0; k < n; k++) {
         const weft_segment *q = &x->seg[last[k]];
-        if (pieces_of(x, g->run, q) >= WEFT__BALANCED_PIECES) continue;
+        bool full = pieces_of(x, g->run, q) >= WEFT__BALANCED_PIECES;
+        if (full && !(q->row == g->row && q->doc == g->doc && g->len <= q->len)) continue;
         s.back = last[k];
         for (int tail = 0; tail < 2; tail++) {
             s.back_tail = tail;
-            try_tokens(best, s, g, 0, 0, q, weft_min_i64(g->len, q->len), want);
+            if (full) try_whole(best, s, g, q, want);
+            else try_tokens(best, s, g, 0, 0, q, weft_min_i64(g->len, q->len), want);
         }
     }
 }
@@ -104,6 +115,18 @@ static int64_t heaviest(const weft__deal *x, int64_t rank, int64_t *last)
     return weft_min_i64(n, CANDIDATES);
 }
 
+/* Would the lightest tokens of `to` fit to what `from` holds? See WEFT__BALANCED_PIECES. */
+static bool pieces_fit(const weft__deal *x, int64_t from, int64_t to, int64_t tokens)
+{
+    for (int64_t i = list_of(x)[to]; tokens > 0; i = next_of(x)[i]) {
+        const weft_segment *g = &x->seg[i];
+        if (g->stride != WEFT__WHOLE && pieces_of(x, from, g) + pieces_of(x, to, g) > WEFT__BALANCED_PIECES)
+            return false;
+        tokens -= g->len;
+    }
+    return true;
+}
+
 /* The best that the heaviest pieces of `from` offer. */
 static swap find_swap(const weft__deal *x, int64_t from, int64_t to, int64_t want)
 {
@@ -112,8 +135,9 @@ static swap find_swap(const weft__deal *x, int64_t from, int64_t to, int64_t wan
     for (int64_t k = 0; k < n; k++) {
         if (pieces_of(x, to, &x->seg[last[k]]) >= WEFT__BALANCED_PIECES) continue;
         for (int tail = 0; tail < 2; tail++) {
-            swap s = {.piece = last[k], .back = NONE, .tail = tail};
-            try_lightest(x, &best, s, to, want);
+            swap s = {.piece = last[k], .back = NONE, .tail = tail}, light = best;
+            try_lightest(x, &light, s, to, want);
+            if (light.error < best.error && pieces_fit(x, from, to, light.x)) best = light;
             if (best.error > want / 8) try_heavy(x, &best, s, last_to, n_to, want);
         }
     }
@@ -138,24 +162,12 @@ static void move(weft__deal *x, int64_t i, bool tail, int64_t n, int64_t rank)
     insert(x, i);
 }
 
-/* Would the lightest tokens of `to` fit to what `from` holds? See WEFT__BALANCED_PIECES. */
-static bool pieces_fit(const weft__deal *x, int64_t from, int64_t to, int64_t tokens)
-{
-    for (int64_t i = list_of(x)[to]; tokens > 0; i = next_of(x)[i]) {
-        const weft_segment *g = &x->seg[i];
-        if (g->stride != WEFT__WHOLE && pieces_of(x, from, g) + pieces_of(x, to, g) > WEFT__BALANCED_PIECES)
-            return false;
-        tokens -= g->len;
-    }
-    return true;
-}
-
 /* Moves an area near `want`. False when nothing comes near enough. */
 static bool exchange(weft__deal *x, int64_t from, int64_t to, int64_t want)
 {
     if (want <= 0 || x->n + 2 > x->s->capacity) return false;
     swap s = find_swap(x, from, to, want);
-    if (s.piece == NONE || (s.back == NONE && !pieces_fit(x, from, to, s.x))) return false;
+    if (s.piece == NONE) return false;
     int64_t gain = given(&x->seg[s.piece], s.tail, s.x);
     if (s.back != NONE) {
         gain -= given(&x->seg[s.back], s.back_tail, s.x);

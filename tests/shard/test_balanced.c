@@ -2,7 +2,7 @@
 /* labels: small */
 #include "shard_case.h"
 
-enum { MAX_CU = 40000 };
+enum { MAX_CU = 150000 };
 
 typedef struct made { int64_t cu[MAX_CU], first[CASE_MAX_B + 1]; weft_docs docs; } made;
 
@@ -85,45 +85,78 @@ static void check_shares(const weft_shard *s, const weft_docs *docs)
             assert_true(last == g || last->row < g->row || (last->row == g->row && last->token < g->token));
             pieces = last != g && last->row == g->row && last->doc == g->doc ? pieces + 1 : 1;
             assert_true(pieces <= weft_layout_pieces(s->layout, 1));
-            for (int64_t j = 0; j < g->len; j++) assert_int_equal(seen[g->row * s->T + g->token + j]++, 0);
+            for (int64_t j = 0; j < g->len; j++) assert_true(seen[g->row * s->T + g->token + j]++ == 0);
             rows += g->len;
         }
         assert_int_equal(rows, s->rows[r]);
         assert_int_equal(rows, weft_shard_rows(contiguous, s->B, s->T, s->P, r));
     }
-    for (int64_t i = 0; i < docs->B * docs->T; i++) assert_int_equal(seen[i], 1);
+    assert_null(memchr(seen, 0, (size_t)(docs->B * docs->T)));
 }
 
-/* 1.05 of the mean from 256 tokens per rank and row on; only where single tokens weigh an eighth of the mean, it is a
- * tenth above what no deal can go below. */
-static void areas_are_even(void **state)
+/* How even areas are over many cases: within 1.05 of the mean; where no deal can be, because the rank with the heaviest token
+ * has as many tokens as the others, within 6 % of what it has at least; how many are neither, and the worst of those. Only
+ * tokens of more than an eighth of the mean, which no exchange moves by halves, excuse a case. */
+typedef struct tally { int cases, heavy, uneven; double worst; int64_t extra, ranks; } tally; /* extra: pieces that cuts added */
+
+static void judge(tally *t, const weft_shard *s, const weft_docs *docs)
 {
-    (void)state;
-    static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 64};
-    static const double spans[] = {1, 1000, 20000};
+    evenness e = measure(s, docs);
+    t->cases++;
+    t->heavy += e.ratio > 1.05 && e.ratio <= 1.06 * e.bound;
+    t->extra += e.extra, t->ranks += s->P;
+    if (e.ratio <= fmax(1.05, 1.06 * e.bound)) return;
+    t->uneven++;
+    t->worst = fmax(t->worst, e.ratio / fmax(1, e.bound));
+    if (e.token <= 0.125)
+        fail_msg("P=%d T=%lld B=%lld: %.4f of the mean, at least %.4f, a token %.3f", s->P, (long long)docs->T,
+                 (long long)docs->B, e.ratio, e.bound, e.token);
+}
+
+static tally judge_many(const int *ranks, size_t n, const double *spans, int rounds, uint64_t at)
+{
     static made c;
     shard_world w;
     weft_shard s;
-    uint64_t at = 0;
-    int64_t extra = 0, all = 0;
+    tally t = {0};
     world_open(&w);
-    for (size_t p = 0; p < sizeof ranks / sizeof *ranks; p++)
-        for (int i = 0; i < 3 * KINDS; i++) {
+    for (size_t p = 0; p < n; p++)
+        for (int i = 0; i < rounds * KINDS; i++) {
             int P = ranks[p];
             int64_t T = 256 * P + (int64_t)(fraction(&at) * spans[i / KINDS]), B = 1 + (int64_t)(fraction(&at) * CASE_MAX_B);
             weft_mark mark = weft_arena_mark(w.arena);
             make_case(&c, i % KINDS, B, T, P, &at);
             make_shard(&w, &s, (weft_layout){WEFT_LAYOUT_BALANCED, 0}, &c.docs, P, 0);
             check_shares(&s, &c.docs);
-            evenness e = measure(&s, &c.docs);
-            if (e.ratio > (e.token <= 0.125 ? 1.05 : 1.1 * fmax(1, e.bound)))
-                fail_msg("P=%d T=%lld B=%lld kind %d: %.4f of the mean, at least %.4f, a token %.3f", P, (long long)T,
-                         (long long)B, i % KINDS, e.ratio, e.bound, e.token);
-            extra += e.extra, all += P;
+            judge(&t, &s, &c.docs);
             weft_arena_release(w.arena, mark);
         }
-    assert_true(extra <= 2 * all); /* pieces that cuts have added, per rank */
     world_close(&w);
+    return t;
+}
+
+/* 1.05 of the mean from 256 tokens per rank and row on. */
+static void areas_are_even(void **state)
+{
+    (void)state;
+    static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 64};
+    static const double spans[] = {1, 1000, 20000};
+    tally t = judge_many(ranks, sizeof ranks / sizeof *ranks, spans, 3, 0);
+    assert_true(t.heavy + t.uneven <= t.cases / 200);
+    assert_at_most(t.worst, 1.15);
+    assert_true(t.extra <= 2 * t.ranks);
+}
+
+/* On very many ranks a document of sqrt(2 T) tokens among single ones has tokens of the weight of a whole share. */
+static void areas_on_very_many_ranks(void **state)
+{
+    (void)state;
+    static const int ranks[] = {100, 128, 256, 512};
+    static const double spans[] = {1, 1000};
+    tally t = judge_many(ranks, sizeof ranks / sizeof *ranks, spans, 2, 9999);
+    assert_true(t.heavy >= 1);
+    assert_true(t.uneven <= t.cases / 20);
+    assert_at_most(t.worst, 1.15);
 }
 
 /* Thousands of small cases, below what evenness can be promised for: shares must be exact all the same. */
@@ -217,7 +250,8 @@ static void areas_that_do_not_fit_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(areas_are_even),       cmocka_unit_test(any_case_is_exact),
+        cmocka_unit_test(areas_are_even),       cmocka_unit_test(areas_on_very_many_ranks),
+        cmocka_unit_test(any_case_is_exact),
         cmocka_unit_test(what_packs_is_not_cut), cmocka_unit_test(one_document_is_even),
         cmocka_unit_test(areas_that_do_not_fit_are_refused),
     };
