@@ -59,7 +59,7 @@ static void assert_holds(const char *path, char fill)
     free(data);
 }
 
-static void test_killed_at_any_byte(void **state)
+static void g09_killed_at_any_byte(void **state)
 {
     (void)state;
     const char *path = test_dir_file(&dir, "state");
@@ -150,7 +150,7 @@ static void test_links_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_killed_at_any_byte, setup, teardown),
+        cmocka_unit_test_setup_teardown(g09_killed_at_any_byte, setup, teardown),
         cmocka_unit_test_setup_teardown(test_disk_full_at_any_byte, setup, teardown),
         cmocka_unit_test_setup_teardown(test_map, setup, teardown),
         cmocka_unit_test_setup_teardown(test_writer_refusals, setup, teardown),

@@ -124,7 +124,7 @@ static weft_status load(int n, bool tied)
 #define SAME_HEAD {"lm_head.weight", WEFT_F32, V, D, 1}
 #define OTHER_HEAD {"lm_head.weight", WEFT_F32, V, D, 4}
 
-static void test_g33_tied(void **state)
+static void g33_tied(void **state)
 {
     (void)state;
     const given none[] = {EMBED, NORM, QPROJ}, same[] = {EMBED, NORM, QPROJ, SAME_HEAD}, other[] = {EMBED, NORM, QPROJ, OTHER_HEAD};
@@ -303,7 +303,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_types, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_tensor, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shards, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_g33_tied, setup, teardown),
+        cmocka_unit_test_setup_teardown(g33_tied, setup, teardown),
         cmocka_unit_test_setup_teardown(test_disagreements, setup, teardown),
         cmocka_unit_test_setup_teardown(test_prefixes_and_buffers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusal_leaves_weights, setup, teardown),

@@ -37,7 +37,7 @@ static void refused(const char *header, size_t bytes, const char *part)
     if (!strstr(weft_last_error(), path)) fail_msg("the message does not name the file: %s", weft_last_error());
 }
 
-static void test_g35_truncated(void **state)
+static void g35_truncated(void **state)
 {
     (void)state;
     const char *h = "{\"w\":{\"dtype\":\"F32\",\"shape\":[4,4],\"data_offsets\":[0,64]}}";
@@ -58,7 +58,7 @@ static void test_g35_truncated(void **state)
     assert_refused(weft_st_open(&st, path), "the header needs 100000007 bytes, the file has 16");
 }
 
-static void test_g35_overlap_and_holes(void **state)
+static void g35_overlap_and_holes(void **state)
 {
     (void)state;
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},"
@@ -314,8 +314,8 @@ static void test_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_g35_truncated, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_g35_overlap_and_holes, setup, teardown),
+        cmocka_unit_test_setup_teardown(g35_truncated, setup, teardown),
+        cmocka_unit_test_setup_teardown(g35_overlap_and_holes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_headers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tensor_descriptions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_files, setup, teardown),

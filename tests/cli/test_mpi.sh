@@ -19,6 +19,16 @@ expect() {
   [ "$(grep -c '^weft:' "$tmp/stderr")" = 1 ] || fail "$mpi, $3: not one line of weft's: $(cat "$tmp/stderr")"
 }
 
+g37_short_messages() {
+  WEFT_MPI_MAX_MESSAGE=1000 ranks 3 attention "$attention/window_causal.safetensors" --cp 3 --cp-strategy ring --mpi-progress thread
+  [ $code = 0 ] || fail "$mpi: short messages, helper thread: exit $code: $(tail -3 "$tmp/stderr")"
+}
+g36_crowded_threads_are_said() {
+  ranks 2 attention "$case" --cp 2 --threads 700
+  [ $code = 0 ] && grep -q '^weft: warning: rank 0 has 700 threads and may use [0-9]* processor.* share.*--threads [0-9]* fits' "$tmp/stderr" ||
+    fail "$mpi: crowded threads: exit $code: $(head -3 "$tmp/stderr")"
+}
+
 for mpi in openmpi mpich; do
   [ -e "$WEFT_BUILD/libweft_mpi_$mpi.so" ] && command -v "mpirun.$mpi" >/dev/null || continue
   tried=$((tried + 1))
@@ -28,17 +38,14 @@ for mpi in openmpi mpich; do
     [ $code = 0 ] || fail "$mpi: $run: exit $code: $(cat "$tmp/stderr" "$tmp/stdout" | tail -5)"
     [ "$(grep -c 'comparisons hold' "$tmp/stdout")" = 1 ] || fail "$mpi: $run: not one verdict: $(cat "$tmp/stdout")"
   done
-  WEFT_MPI_MAX_MESSAGE=1000 ranks 3 attention "$attention/window_causal.safetensors" --cp 3 --cp-strategy ring --mpi-progress thread
-  [ $code = 0 ] || fail "$mpi: short messages, helper thread: exit $code: $(tail -3 "$tmp/stderr")"
+  g37_short_messages
 
   ranks 2 bench cp --cp 2 --cp-strategy ring --make "T=96 H=2 D=8 causal"
   [ $code = 0 ] && grep -q '^callback .* ms .* us' "$tmp/stdout" && grep -q '^helper thread .* ms .* us' "$tmp/stdout" ||
     fail "$mpi: bench cp: exit $code: $(cat "$tmp/stderr" "$tmp/stdout" | tail -5)"
 
   case=$attention/causal_s128.safetensors
-  ranks 2 attention "$case" --cp 2 --threads 700
-  [ $code = 0 ] && grep -q '^weft: warning: rank 0 has 700 threads and may use [0-9]* processor.* share.*--threads [0-9]* fits' "$tmp/stderr" ||
-    fail "$mpi: crowded threads (field report G36): exit $code: $(head -3 "$tmp/stderr")"
+  g36_crowded_threads_are_said
   ranks 3 attention "$case" --cp 2
   expect 2 "started 3 ranks, the options ask for tp 1 x cp 2 x dp 1 x pp 1 = 2: mpirun -n 2" "other ranks than asked for"
   ranks 2 attention "$case" --cp 2 --cp-stratgy ring

@@ -45,10 +45,14 @@ for f in config.yaml metrics.jsonl step-00000006/config.json step-00000006/model
 done
 good train runs/two/config.yaml --name from-config
 [ "$two" = "$(losses from-config)" ] || fail "the resolved configuration gave another run"
-good eval runs/two/step-00000006 --data data.txt --seq-length 257; a=$(cut -d' ' -f2 "$tmp/stdout")
-good eval runs/two/step-00000006 --data data.txt --seq-length 257 --cp 3; b=$(cut -d' ' -f2 "$tmp/stdout")
-good eval runs/two/step-00000006 --data data.txt --seq-length 257 --dp 3; c=$(cut -d' ' -f2 "$tmp/stdout")
-python3 -c "import sys; a,b,c=map(float,sys.argv[1:]); sys.exit(not(abs(a-b)<2e-5 and abs(a-c)<2e-5 and 1<a<6))" "$a" "$b" "$c" || fail "evaluation depends on the layout: $a $b $c"
+g12_evaluation_is_the_same_on_any_ranks() {
+  local a b c
+  good eval runs/two/step-00000006 --data data.txt --seq-length 257; a=$(cut -d' ' -f2 "$tmp/stdout")
+  good eval runs/two/step-00000006 --data data.txt --seq-length 257 --cp 3; b=$(cut -d' ' -f2 "$tmp/stdout")
+  good eval runs/two/step-00000006 --data data.txt --seq-length 257 --dp 3; c=$(cut -d' ' -f2 "$tmp/stdout")
+  python3 -c "import sys; a,b,c=map(float,sys.argv[1:]); sys.exit(not(abs(a-b)<2e-5 and abs(a-c)<2e-5 and 1<a<6))" "$a" "$b" "$c" || fail "evaluation depends on the layout: $a $b $c"
+}
+g12_evaluation_is_the_same_on_any_ranks
 good train ${common#"$model "} --name more --model runs/two/step-00000006 --steps 2 --warmup-steps 0
 good train runs/more/config.yaml --name more-again
 [ "$(losses more)" = "$(losses more-again)" ] || fail "the resolved configuration of a run from a model gave another run"
@@ -59,9 +63,11 @@ grep -q 'holds' "$tmp/stdout" || fail "no comparison with one rank"
 ( cd "$tmp" && timeout 60 "$WEFT" train $common --name apart --cp 2 --steps 40 --lr 0.3 --clip-grad 0 --compare-one-rank 40 >stdout 2>stderr </dev/null ); code=$?
 [ $code = 1 ] && grep -q 'DOES NOT HOLD' "$tmp/stdout" || fail "a comparison that fails: exit $code, $(tail -n 1 "$tmp/stdout" "$tmp/stderr")"
 
-# G36: more threads than cores is said
-good train $common --name crowd --cp 2 --threads 64
-grep -q '2 ranks x 64 threads' "$tmp/stderr" || fail "no warning of more threads than cores"
+g36_more_threads_than_cores_are_said() {
+  good train $common --name crowd --cp 2 --threads 64
+  grep -q '2 ranks x 64 threads' "$tmp/stderr" || fail "no warning of more threads than cores"
+}
+g36_more_threads_than_cores_are_said
 
 # a closed standard output is not the next file that is opened; a full one is a failure
 ( cd "$tmp" && timeout 60 "$WEFT" train $common --name closed >&- 2>stderr ); code=$?
@@ -74,14 +80,17 @@ grep -q '2 ranks x 64 threads' "$tmp/stderr" || fail "no warning of more threads
 [ $code = 3 ] && [ "$(wc -l <"$tmp/stderr")" = 1 ] || fail "disk full: exit $code, $(cat "$tmp/stderr")"
 [ -z "$(find "$tmp/runs/full" -name '*.tmp-*')" ] || fail "left $(find "$tmp/runs/full" -name '*.tmp-*')"
 
-# a rank that is killed ends the job, named, and leaves nobody behind
-( cd "$tmp" && WEFT_FAULT=kill:rank=1:site=cp.ring:hit=9 timeout 60 "$WEFT" train $common --name killed-$$ --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
-[ $code = 3 ] || fail "a killed rank gave exit $code"
-grep -q 'rank 1 was killed' "$tmp/stderr" || fail "the killed rank is not named: $(cat "$tmp/stderr")"
-( cd "$tmp" && WEFT_FAULT=fail:rank=2:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name failed-$$ --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
-[ $code = 3 ] && grep -q 'rank 2' "$tmp/stderr" && grep -q 'injected' "$tmp/stderr" || fail "a failing rank: exit $code, $(cat "$tmp/stderr")"
-( cd "$tmp" && WEFT_FAULT=stop:rank=0:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name stuck-$$ --cp 2 --cp-strategy ring --timeout 2 >stdout 2>stderr ); code=$?
-[ $code = 3 ] && grep -q 'rank 0' "$tmp/stderr" || fail "a stuck rank: exit $code, $(cat "$tmp/stderr")"
-sleep 0.3
-if running "--name (killed|failed|stuck)-$$"; then fail "processes stay behind"; fi
+# a rank that is killed, fails or stands still ends the job, named, and leaves nobody behind
+g17_a_failing_rank_ends_the_job() {
+  ( cd "$tmp" && WEFT_FAULT=kill:rank=1:site=cp.ring:hit=9 timeout 60 "$WEFT" train $common --name killed-$$ --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
+  [ $code = 3 ] || fail "a killed rank gave exit $code"
+  grep -q 'rank 1 was killed' "$tmp/stderr" || fail "the killed rank is not named: $(cat "$tmp/stderr")"
+  ( cd "$tmp" && WEFT_FAULT=fail:rank=2:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name failed-$$ --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
+  [ $code = 3 ] && grep -q 'rank 2' "$tmp/stderr" && grep -q 'injected' "$tmp/stderr" || fail "a failing rank: exit $code, $(cat "$tmp/stderr")"
+  ( cd "$tmp" && WEFT_FAULT=stop:rank=0:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name stuck-$$ --cp 2 --cp-strategy ring --timeout 2 >stdout 2>stderr ); code=$?
+  [ $code = 3 ] && grep -q 'rank 0' "$tmp/stderr" || fail "a stuck rank: exit $code, $(cat "$tmp/stderr")"
+  sleep 0.3
+  if running "--name (killed|failed|stuck)-$$"; then fail "processes stay behind"; fi
+}
+g17_a_failing_rank_ends_the_job
 finish

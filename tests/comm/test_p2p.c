@@ -86,7 +86,7 @@ static void messages_of_all_sizes(void **state)
         for (int first = 0; first < 2; first++) assert_ok(test_run(2, ring_body, &(ring_case){sizes[i], first}, 0));
 }
 
-static void ring_g16_in_both_orders(void **state)
+static void g16_ring_in_both_orders(void **state)
 {
     (void)state;
     static const size_t sizes[] = {1024, 16 * 1048576};
@@ -346,7 +346,7 @@ static weft_status reuse_body(weft_ctx *ctx, weft_world *w, void *ud)
     return WEFT_OK;
 }
 
-static void buffers_are_free_after_the_wait(void **state)
+static void g38_buffers_are_free_after_the_wait(void **state)
 {
     (void)state;
     assert_ok(test_run(4, reuse_body, &(reuse_case){64, 50}, 0));
@@ -592,7 +592,7 @@ static void self_has_no_peers(void **state)
 
 /* A count is an int: longer messages travel in pieces. Under mpirun 20 bytes go in messages of 7 at most, and the same
  * bytes arrive. */
-static void field_report_G37_counts_do_not_overflow(void **state)
+static void g37_counts_do_not_overflow(void **state)
 {
     (void)state;
     const size_t two_gib = (size_t)1 << 31, most = (size_t)1 << 30;
@@ -610,12 +610,12 @@ static void field_report_G37_counts_do_not_overflow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_of_all_sizes),     cmocka_unit_test(ring_g16_in_both_orders),
+        cmocka_unit_test(messages_of_all_sizes),     cmocka_unit_test(g16_ring_in_both_orders),
         cmocka_unit_test(mailboxes_do_not_overlap),
-        cmocka_unit_test(field_report_G37_counts_do_not_overflow),
+        cmocka_unit_test(g37_counts_do_not_overflow),
         cmocka_unit_test(many_messages),             cmocka_unit_test(a_send_needs_its_receive),
         cmocka_unit_test(many_messages_in_virtual_time),
-        cmocka_unit_test(buffers_are_free_after_the_wait), cmocka_unit_test(bad_calls_are_refused),
+        cmocka_unit_test(g38_buffers_are_free_after_the_wait), cmocka_unit_test(bad_calls_are_refused),
         cmocka_unit_test(sizes_must_agree),          cmocka_unit_test(a_deadline_names_who_is_stuck),
         cmocka_unit_test(a_failure_reaches_every_wait), cmocka_unit_test(faults_at_every_site_end_all_ranks),
         cmocka_unit_test(nothing_touches_requests_after_a_failure), cmocka_unit_test(self_has_no_peers),

@@ -219,7 +219,7 @@ static weft_status blocking_body(weft_ctx *ctx, weft_world *w, void *ud)
     return weft_wait(&r);
 }
 
-static void sends_before_receives_are_a_cycle(void **state)
+static void g16_sends_before_receives_are_a_cycle(void **state)
 {
     (void)state;
     weft_sim_model m = plain();
@@ -388,7 +388,7 @@ int main(void)
         cmocka_unit_test(ports_are_shared),
         cmocka_unit_test(transfers_need_no_rank_unless_asked_for),
         cmocka_unit_test(two_runs_take_the_same_time),
-        cmocka_unit_test(sends_before_receives_are_a_cycle),
+        cmocka_unit_test(g16_sends_before_receives_are_a_cycle),
         cmocka_unit_test(reversed_collectives_are_a_cycle),
         cmocka_unit_test(a_rank_that_left_is_named),
         cmocka_unit_test(failures_reach_everybody),

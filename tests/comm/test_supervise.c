@@ -361,7 +361,7 @@ static void a_circle_names_the_rank_that_strayed(void **state)
 }
 
 /* Field report G17: the whole job ends within 30 s, names rank and cause, nothing stays behind. */
-static void one_failure_ends_the_job(void **state)
+static void g17_one_failure_ends_the_job(void **state)
 {
     (void)state;
     result x = run("nofile", 4);
@@ -491,7 +491,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stopped_rank_is_found_by_deadline),
         cmocka_unit_test(a_stopped_rank_ends_the_chain_of_waits),
         cmocka_unit_test(a_circle_names_the_rank_that_strayed),
-        cmocka_unit_test(one_failure_ends_the_job),
+        cmocka_unit_test(g17_one_failure_ends_the_job),
         cmocka_unit_test(exit_codes_are_passed_on),
         cmocka_unit_test(ranks_get_their_own_cores),
         cmocka_unit_test(ranks_die_with_their_supervisor),

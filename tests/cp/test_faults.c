@@ -167,7 +167,7 @@ static void without_a_fault_all_is_well(void **state)
     every_strategy(TEST_THREADS, "", WEFT_OK, PARTS(""));
 }
 
-static void field_report_G17_a_killed_rank_is_named(void **state)
+static void g17_a_killed_rank_is_named(void **state)
 {
     (void)state;
     every_strategy(TEST_PROCESSES, "kill:rank=2:site=cp.step:hit=2", WEFT_ERR_PEER,
@@ -177,7 +177,7 @@ static void field_report_G17_a_killed_rank_is_named(void **state)
                    PARTS("rank 2: injected fault at cp.step, pass 2"));
 }
 
-static void field_report_G17_a_sleeping_rank_is_named(void **state)
+static void g17_a_sleeping_rank_is_named(void **state)
 {
     (void)state;
     const char *const *parts = PARTS("ward, layer 3, step ", " rank 2 is asleep in cp.", "passed its deadline of 1.5 s with",
@@ -187,7 +187,7 @@ static void field_report_G17_a_sleeping_rank_is_named(void **state)
 }
 
 /* It waits in a barrier that the others do not call: the message says which rank is in a barrier, and where. */
-static void field_report_G17_a_rank_in_another_collective_is_named(void **state)
+static void g17_a_rank_in_another_collective_is_named(void **state)
 {
     (void)state;
     const char *const *parts = PARTS("ward, layer 3, step ", "passed its deadline of 1.5 s with", "group cp", "rank 2", "barrier");
@@ -224,7 +224,7 @@ static void ring_of_blocks(int P, int64_t rows, int heads, int D)
     cp_data_free(&data);
 }
 
-static void field_report_G16_small_and_large_blocks_go_round(void **state)
+static void g16_small_and_large_blocks_go_round(void **state)
 {
     (void)state;
     ring_of_blocks(2, 2, 4, 16);     /* K and V: 1 KiB */
@@ -238,10 +238,10 @@ int main(int argc, char **argv)
     if (test_ranks_child(argc, argv, &steps, 1, &code)) return code;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_fault_all_is_well),
-        cmocka_unit_test(field_report_G17_a_killed_rank_is_named),
-        cmocka_unit_test(field_report_G17_a_sleeping_rank_is_named),
-        cmocka_unit_test(field_report_G17_a_rank_in_another_collective_is_named),
-        cmocka_unit_test(field_report_G16_small_and_large_blocks_go_round),
+        cmocka_unit_test(g17_a_killed_rank_is_named),
+        cmocka_unit_test(g17_a_sleeping_rank_is_named),
+        cmocka_unit_test(g17_a_rank_in_another_collective_is_named),
+        cmocka_unit_test(g16_small_and_large_blocks_go_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void differences(const cp_case *c, const cp_data *data, double *x, int64_
     }
 }
 
-static void field_report_G26_central_differences(void **state)
+static void g26_central_differences(void **state)
 {
     (void)state;
     cp_case c = {.name = "G26", .prec = WEFT_PREC_F64, .B = 2, .Tq = 8, .T = 8, .H = 3, .Hkv = 1, .D = 5, .Dv = 5,
@@ -210,7 +210,7 @@ static void planted_fault_no_gradient_exchange_is_caught(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(field_report_G26_central_differences), cmocka_unit_test(rows_of_ds_sum_to_zero),
+        cmocka_unit_test(g26_central_differences), cmocka_unit_test(rows_of_ds_sum_to_zero),
         cmocka_unit_test(gradient_of_values), cmocka_unit_test(causal_prefix),
         cmocka_unit_test(planted_fault_no_gradient_exchange_is_caught),
     };

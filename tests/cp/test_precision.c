@@ -48,7 +48,7 @@ static void large_logits(void **state)
 }
 
 /* 16-bit partial results would make the error grow with P. Error against the specification, per tensor. */
-static void field_report_G27_error_does_not_grow_with_P(void **state)
+static void g27_error_does_not_grow_with_P(void **state)
 {
     (void)state;
     for (int prec = WEFT_PREC_BF16; prec <= WEFT_PREC_F16; prec++) {
@@ -82,7 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fp32_masks), cmocka_unit_test(fp32_long_row), cmocka_unit_test(large_logits),
-        cmocka_unit_test(field_report_G27_error_does_not_grow_with_P),
+        cmocka_unit_test(g27_error_does_not_grow_with_P),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

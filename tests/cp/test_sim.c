@@ -147,6 +147,22 @@ static void traffic_of_causal_pairwise(void **state)
             }
 }
 
+/* Eight million tokens of 32 heads: bytes of a rank are above 2^32 everywhere, elements in some. */
+static void g30_bytes_of_long_sequences(void **state)
+{
+    (void)state;
+    int n = 0, ran = 0;
+    const char *const *names = weft_cp_names(&n);
+    for (int s = 0; s < n; s++) {
+        sim_case c = sim_case_make(names[s], WEFT_LAYOUT_ZIGZAG, 4, (INT64_C(1) << 23) + 1);
+        c.H = c.Hkv = 32, c.D = c.Dv = 128;
+        traffic_case formula = sim_case_traffic(&c);
+        if (strcmp(names[s], "none")) assert_true(traffic_of(&formula, 0).forward_bytes > INT64_C(1) << 32);
+        ran += sim_case_check_formula(&c);
+    }
+    assert_int_equal(ran, n - 1);
+}
+
 /* ---- time -------------------------------------------------------------------------------------------------- */
 
 /* No latency, one rate each for kernels and links. */
@@ -288,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_and_layout_ends), cmocka_unit_test(more_ranks_than_tokens),
         cmocka_unit_test(documents), cmocka_unit_test(bits_do_not_depend_on_arrival), cmocka_unit_test(bytes_and_messages_of_a_full_mask), cmocka_unit_test(traffic_of_causal_pairwise),
+        cmocka_unit_test(g30_bytes_of_long_sequences),
         cmocka_unit_test(a_ring_hides_its_transfers),
         cmocka_unit_test(balance_of_causal_rings), cmocka_unit_test(two_runs_take_the_same_time),
         cmocka_unit_test(groups_side_by_side), cmocka_unit_test(nodes), cmocka_unit_test(bad_asks_are_refused),

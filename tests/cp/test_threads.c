@@ -16,23 +16,32 @@ static void exchanges(void **state)
     cp_docs_free(&docs);
 }
 
-/* In pieces, in other types, kept as fp8; read in place and copied. Blocks of 150 rows are computed in two portions. */
+/* Every strategy in pieces, in other types, kept as fp8; read in place and copied, which changes no bit. Blocks of 150 rows, of
+ * 300 in a grid, are computed in two portions. */
 static void pieces_and_types(void **state)
 {
     (void)state;
     static const weft_cp_options more[] = {
         {.buffer_bytes = 1000}, {.buffer_bytes = 400, .comm_dtype = WEFT_CP_WIRE_FP8, .grad_dtype = WEFT_CP_WIRE_BF16},
         {.buffer_bytes = 700, .fp8 = true}};
-    enum { KINDS = sizeof more / sizeof *more, P = 3 };
-    cp_case c = {.name = "pieces", .prec = WEFT_PREC_F32, .B = 1, .Tq = 450, .T = 450, .H = 1, .Hkv = 1, .D = 4, .Dv = 2,
+    static const char *const names[] = {"pcp", "ring", "pairwise", "dcp", "dcp-ring", "dcp-pairwise", "ulysses"};
+    enum { NAMES = sizeof names / sizeof *names, JOBS = NAMES * sizeof more / sizeof *more, P = 4 };
+    cp_case c = {.name = "pieces", .prec = WEFT_PREC_F32, .B = 1, .Tq = 600, .T = 600, .H = 4, .Hkv = 2, .D = 4, .Dv = 2,
                  .mask = {true, 40, -1, 0}, .seed = 6};
     cp_data data = cp_data_make(&c);
-    cp_job jobs[2 * KINDS];
-    for (int i = 0; i < 2 * KINDS; i++)
-        jobs[i] = (cp_job){&c, &data, i % 2 ? "ring" : "pcp", WEFT_LAYOUT_ZIGZAG, true, 2, NULL, cp_result_make(&c, P), more[i / 2]};
-    assert_ok(cp_run(P, jobs, 2 * KINDS));
-    assert_ok(cp_run_copies(P, jobs, 2 * KINDS));
-    for (int i = 0; i < 2 * KINDS; i++) cp_result_free(jobs[i].out);
+    cp_job jobs[JOBS], copies[JOBS];
+    for (int i = 0; i < JOBS; i++) {
+        jobs[i] = (cp_job){&c, &data, names[i % NAMES], WEFT_LAYOUT_ZIGZAG, i % 2, 2, NULL, cp_result_make(&c, P), more[i / NAMES]};
+        jobs[i].more.keep_heads = i % NAMES == 4; /* dcp-ring */
+        copies[i] = jobs[i];
+        copies[i].out = cp_result_make(&c, P);
+    }
+    assert_ok(cp_run(P, jobs, JOBS));
+    assert_ok(cp_run_copies(P, copies, JOBS));
+    for (int i = 0; i < JOBS; i++) {
+        if (!cp_same_bits(&c, jobs[i].out, copies[i].out)) fail_msg("%s, options %d: copies have other bits", jobs[i].strategy, i / NAMES);
+        cp_result_free(jobs[i].out), cp_result_free(copies[i].out);
+    }
     cp_data_free(&data);
 }
 

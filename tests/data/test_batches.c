@@ -163,7 +163,7 @@ static void test_order(void **state)
  * processes have. A context group reads the same text, the data-parallel ranks read different rows, and
  * the rows of a step are those of one rank with the whole batch. 5 windows and a batch of 4: the last
  * partial batch is no special case, the run goes on into the next epoch on every rank alike. */
-static void test_g14_g32_layouts(void **state)
+static void g14_g32_layouts(void **state)
 {
     (void)state;
     enum { STEPS = 6, DP = 2, CP = 2, MICRO = 2, GLOBAL = DP * MICRO };
@@ -189,7 +189,7 @@ static void test_g14_g32_layouts(void **state)
 
 /* Report G23: after 3 steps of 2 x 1 x 4 sequences the next one is number 24; a new process that starts
  * there reads what the uninterrupted run reads, also across an epoch's end. */
-static void test_g23_resume(void **state)
+static void g23_resume(void **state)
 {
     (void)state;
     weft_tokens *t = counting(29 * 5, NULL, 0);
@@ -270,8 +270,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_windows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_g14_g32_layouts, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_g23_resume, setup, teardown),
+        cmocka_unit_test_setup_teardown(g14_g32_layouts, setup, teardown),
+        cmocka_unit_test_setup_teardown(g23_resume, setup, teardown),
         cmocka_unit_test_setup_teardown(test_documents, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

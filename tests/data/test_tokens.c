@@ -133,7 +133,7 @@ static void test_widths(void **state)
 }
 
 /* Report G18: id 70000 with a 16-bit store would become 4464. */
-static void test_g18(void **state)
+static void g18_wide_ids_stay_wide(void **state)
 {
     (void)state;
     const char *path = test_dir_file(&dir, "t.tok");
@@ -225,7 +225,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_separators, setup, teardown),
         cmocka_unit_test_setup_teardown(test_text_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_widths, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_g18, setup, teardown),
+        cmocka_unit_test_setup_teardown(g18_wide_ids_stay_wide, setup, teardown),
         cmocka_unit_test_setup_teardown(test_write_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
     };

@@ -1,5 +1,7 @@
 #include "harness/attention_case.h"
 
+#include <sys/mman.h>
+
 /* Pitch of the operands' rows: more than their width, so that a kernel that ignores `ld` fails. */
 enum { GAP = 3 };
 
@@ -248,12 +250,31 @@ static void *nans(int64_t n, weft_dtype t)
     return p;
 }
 
-/* Dense double rows into rows of pitch width + GAP in type t. */
-static void *pitched(const double *x, int64_t rows, int64_t width, weft_dtype t)
+/* Elements from one row of operands to the next. */
+static int64_t pitch_of(const attention_case *c, int64_t width) { return c->pitch ? c->pitch : width + GAP; }
+
+/* Rows of operands, all NaN; far apart they are not there but for the pages that are touched, and 0. */
+static void *rows_of(const attention_case *c, int64_t rows, int64_t width, weft_dtype t)
 {
-    void *p = nans(rows * (width + GAP), t);
+    if (!c->pitch) return nans(rows * (width + GAP), t);
+    void *p = mmap(NULL, (size_t)(rows * c->pitch) * weft_dtype_size(t), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) fail_msg("no address space for %lld rows of %lld elements", (long long)rows, (long long)c->pitch);
+    return p;
+}
+
+static void free_rows(const attention_case *c, void *p, int64_t rows, weft_dtype t)
+{
+    if (c->pitch) munmap(p, (size_t)(rows * c->pitch) * weft_dtype_size(t));
+    else free(p);
+}
+
+/* Dense double rows into rows of operands of type t. */
+static void *pitched(const attention_case *c, const double *x, int64_t rows, int64_t width, weft_dtype t)
+{
+    void *p = rows_of(c, rows, width, t);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < width; j++) weft_store(p, t, i * (width + GAP) + j, x[i * width + j]);
+        for (int64_t j = 0; j < width; j++) weft_store(p, t, i * pitch_of(c, width) + j, x[i * width + j]);
     return p;
 }
 
@@ -284,8 +305,9 @@ void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec,
     weft_dtype C = weft_prec_compute(prec), R = weft_prec_real(prec);
     int64_t qn = c->q_rows, kn = c->k_rows, qw = (int64_t)d.H * d.D, ow = (int64_t)d.H * d.Dv;
     int64_t kw = (int64_t)d.Hkv * d.D, vw = (int64_t)d.Hkv * d.Dv;
-    void *q = pitched(c->q, qn, qw, C), *k = pitched(c->k, kn, kw, C), *v = pitched(c->v, kn, vw, C);
-    void *dout = pitched(c->dout, qn, ow, C), *o = nans(qn * (ow + GAP), C), *sinks = converted(c->sinks, d.H, R);
+    int64_t q_ld = pitch_of(c, qw), k_ld = pitch_of(c, kw), v_ld = pitch_of(c, vw), o_ld = pitch_of(c, ow);
+    void *q = pitched(c, c->q, qn, qw, C), *k = pitched(c, c->k, kn, kw, C), *v = pitched(c, c->v, kn, vw, C);
+    void *dout = pitched(c, c->dout, qn, ow, C), *o = rows_of(c, qn, ow, C), *sinks = converted(c->sinks, d.H, R);
     void *alibi = converted(c->alibi, d.H, R), *acc = nans(qn * ow, R), *m = nans(qn * d.H, R), *l = nans(qn * d.H, R);
     void *lse = nans(qn * d.H, R), *delta = nans(qn * d.H, R), *dsinks = cleared(d.H, R);
     void *dq = cleared(qn * qw, R), *dk = cleared(kn * kw, R), *dv = cleared(kn * vw, R);
@@ -297,21 +319,22 @@ void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec,
     for (size_t i = 0; i < bytes / sizeof *work; i++) work[i] = NAN;
 
     weft_attn_run run = {.work = work, .threads = threads};
-    weft_attn_fwd_io f = {q, k, v, qw + GAP, kw + GAP, vw + GAP, acc, m, l, c->word3};
-    weft_attn_bwd_io b = {q, k, v, dout, qw + GAP, kw + GAP, vw + GAP, ow + GAP, m, l, delta, dq, dk, dv, c->word3};
+    weft_attn_fwd_io f = {q, k, v, q_ld, k_ld, v_ld, acc, m, l, c->word3};
+    weft_attn_bwd_io b = {q, k, v, dout, q_ld, k_ld, v_ld, o_ld, m, l, delta, dq, dk, dv, c->word3};
     ops->start(&d, acc, m, l, qn);
     for (int i = 0, from = 0; i < c->calls; from = c->call_end[i++])
         ops->forward(&d, &f, c->pair + from, c->call_end[i] - from, &run);
-    ops->finish(&d, o, ow + GAP, lse, acc, m, l, sinks, qn, threads);
-    ops->delta(&d, delta, sinks ? dsinks : NULL, sinks, dout, ow + GAP, o, ow + GAP, m, l, qn, threads);
+    ops->finish(&d, o, o_ld, lse, acc, m, l, sinks, qn, threads);
+    ops->delta(&d, delta, sinks ? dsinks : NULL, sinks, dout, o_ld, o, o_ld, m, l, qn, threads);
     for (int i = 0, from = 0; i < c->calls; from = c->call_end[i++])
         ops->backward(&d, &b, c->pair + from, c->call_end[i] - from, &run);
 
-    take(out->o, o, qn, ow, ow + GAP, C);
+    take(out->o, o, qn, ow, o_ld, C);
     take(out->lse, lse, qn, d.H, d.H, R);
     take(out->dq, dq, qn, qw, qw, R), take(out->dk, dk, kn, kw, kw, R), take(out->dv, dv, kn, vw, vw, R);
     take(out->dsinks, dsinks, 1, d.H, d.H, R);
-    void *all[] = {q, k, v, dout, o, sinks, alibi, acc, m, l, lse, delta, dsinks, dq, dk, dv, work};
+    void *operands[] = {q, k, v, dout, o}, *all[] = {sinks, alibi, acc, m, l, lse, delta, dsinks, dq, dk, dv, work};
+    for (int i = 0; i < 5; i++) free_rows(c, operands[i], i == 1 || i == 2 ? kn : qn, C);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 

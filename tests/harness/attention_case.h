@@ -18,6 +18,7 @@ typedef struct attention_result { /* dense, double; sizes as in attention_case *
 typedef struct attention_case {
     weft_attn_desc d;      /* alibi is set by the run from `alibi` */
     uint32_t word3;        /* step, layer and site of dropout */
+    int64_t pitch;         /* elements between rows of q, k, v, dout, o; 0: a little more than their width */
     int64_t q_rows, k_rows;
     int calls, call_end[CASE_MAX_CALLS]; /* pairs of call c: [call_end[c-1], call_end[c]) */
     int n;

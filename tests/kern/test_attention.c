@@ -267,7 +267,7 @@ static void expect_rows(attention_case *c, const double *rows, const double *lse
     }
 }
 
-static void G05_documents_do_not_see_each_other(void **state)
+static void g05_documents_do_not_see_each_other(void **state)
 {
     (void)state;
     attention_case c;
@@ -297,7 +297,7 @@ static void G05_documents_do_not_see_each_other(void **state)
 
 /* A call that shows a row nothing leaves its state as it was, bit for bit; a row that never sees a key ends as
  * (0, -inf). */
-static void G13_empty_parts_merge_without_nan(void **state)
+static void g13_empty_parts_merge_without_nan(void **state)
 {
     (void)state;
     FOR_KERNELS(k) {
@@ -331,7 +331,7 @@ static void G13_empty_parts_merge_without_nan(void **state)
     }
 }
 
-static void G19_window_is_not_full_causal(void **state)
+static void g19_window_is_not_full_causal(void **state)
 {
     (void)state;
     attention_case c;
@@ -346,7 +346,7 @@ static void G19_window_is_not_full_causal(void **state)
 }
 
 /* Parts whose lse are 0 and 200: exp of their difference overflows fp32, in whichever order they come. */
-static void G21_merge_of_distant_parts(void **state)
+static void g21_merge_of_distant_parts(void **state)
 {
     (void)state;
     for (int order = 0; order < 2; order++) {
@@ -364,7 +364,7 @@ static void G21_merge_of_distant_parts(void **state)
     }
 }
 
-static void G28_mask_stands_at_positions(void **state)
+static void g28_mask_stands_at_positions(void **state)
 {
     (void)state;
     attention_case c;
@@ -386,7 +386,7 @@ static void G28_mask_stands_at_positions(void **state)
 }
 
 /* Head sizes that are no multiple of a vector, with all work memory NaN (as in every case here). */
-static void G39_head_sizes_are_not_padded(void **state)
+static void g39_head_sizes_are_not_padded(void **state)
 {
     (void)state;
     static const int sizes[] = {5, 20, 72, 80, 96, 128};
@@ -400,6 +400,30 @@ static void G39_head_sizes_are_not_padded(void **state)
     }
     weft_attn_desc d = {.H = 1, .Hkv = 1, .D = 257, .Dv = 64, .group = 1, .scale = 1, .mask = {false, -1, -1, 0}};
     assert_refused(weft_attn_check(&d), "257");
+}
+
+/* Rows so far apart that offsets pass 2^32 elements, and 2^32 bytes several times: the same bits as from rows side by side. The
+ * memory is not there but for the rows. */
+static void g30_offsets_have_64_bits(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++) {
+        attention_case c;
+        case_init(&c, 2, 1, 20, 20);
+        case_simple(&c, 40, 70);
+        c.d.mask.causal = true;
+        case_operands(&c, half, 30, 1, true, true);
+        FOR_KERNELS(k) {
+            if (bits16(k) != half) continue;
+            weft_attn_ops ops = ops_of(k);
+            attention_result near = result_new(&c), far = result_new(&c);
+            c.pitch = 0, case_run(&c, &ops, k->prec, 2, &near);
+            c.pitch = (INT64_C(1) << 27) + 3, case_run(&c, &ops, k->prec, 2, &far); /* 39 of them are more than 2^32 */
+            case_check_same(&c, &near, &far, k->name);
+            result_free(&near), result_free(&far);
+        }
+        case_clear(&c);
+    }
 }
 
 static void refusals(void **state)
@@ -447,12 +471,13 @@ int main(void)
         cmocka_unit_test(long_rows),
         cmocka_unit_test(empty_rows),
         cmocka_unit_test(central_differences),
-        cmocka_unit_test(G05_documents_do_not_see_each_other),
-        cmocka_unit_test(G13_empty_parts_merge_without_nan),
-        cmocka_unit_test(G19_window_is_not_full_causal),
-        cmocka_unit_test(G21_merge_of_distant_parts),
-        cmocka_unit_test(G28_mask_stands_at_positions),
-        cmocka_unit_test(G39_head_sizes_are_not_padded),
+        cmocka_unit_test(g05_documents_do_not_see_each_other),
+        cmocka_unit_test(g13_empty_parts_merge_without_nan),
+        cmocka_unit_test(g19_window_is_not_full_causal),
+        cmocka_unit_test(g21_merge_of_distant_parts),
+        cmocka_unit_test(g28_mask_stands_at_positions),
+        cmocka_unit_test(g39_head_sizes_are_not_padded),
+        cmocka_unit_test(g30_offsets_have_64_bits),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -318,7 +318,7 @@ static void rounding_equals_the_scalar_one_body(const weft_kern *k)
 ON_EACH(rounding_equals_the_scalar_one)
 
 /* Field report G31: weights and sums kept in bf16 stand still. The master is fp32 in the bf16 tables too. */
-static void G31_small_updates_and_long_sums_are_not_lost_body(const weft_kern *k)
+static void g31_small_updates_and_long_sums_are_not_lost_body(const weft_kern *k)
 {
     const weft_kern_ops *op = &k->op[WEFT_PREC_BF16];
     const float step = -0.001f, one = 1;
@@ -342,7 +342,7 @@ static void G31_small_updates_and_long_sums_are_not_lost_body(const weft_kern *k
     op->bias_bwd(&db, column, 1, 512, 1, work, 1);
     assert_true(db == 512);
 }
-ON_EACH(G31_small_updates_and_long_sums_are_not_lost)
+ON_EACH(g31_small_updates_and_long_sums_are_not_lost)
 
 static int fill_constants(void **state)
 {
@@ -369,7 +369,7 @@ int main(void)
         cmocka_unit_test(sumsq_is_exact_where_it_can_be),
         cmocka_unit_test(sixteen_bits_survive_conversion),
         cmocka_unit_test(rounding_equals_the_scalar_one),
-        cmocka_unit_test(G31_small_updates_and_long_sums_are_not_lost),
+        cmocka_unit_test(g31_small_updates_and_long_sums_are_not_lost),
     };
     return cmocka_run_group_tests(tests, fill_constants, NULL);
 }

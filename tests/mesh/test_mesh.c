@@ -63,7 +63,7 @@ static weft_status groups_body(weft_ctx *ctx, weft_world *w, void *ud)
     return WEFT_OK;
 }
 
-static void groups_hold_their_own_ranks(void **state)
+static void g24_groups_hold_their_own_ranks(void **state)
 {
     (void)state;
     static weft_mesh_shape shapes[] = {{1, 1, 1, 1}, {1, 2, 2, 1}, {1, 4, 2, 1}, {1, 3, 2, 1}, {1, 1, 5, 1}, {1, 5, 1, 1}};
@@ -95,7 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(coordinates_round_trip),
-        cmocka_unit_test(groups_hold_their_own_ranks),
+        cmocka_unit_test(g24_groups_hold_their_own_ranks),
         cmocka_unit_test(bad_shapes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,7 @@ static json_t *line_of(const char *path, int line)
 
 static double real_of(json_t *o, const char *key) { return json_real_value(json_object_get(o, key)); }
 
-static void test_g40_throughput(void **state)
+static void g40_throughput(void **state)
 {
     (void)state;
     weft_record r = {.step = 1, .steps = 1, .seconds = 2.0, .tokens = 4 * 1024, .ranks = 4};
@@ -182,7 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_line),
         cmocka_unit_test(test_thousands),
-        cmocka_unit_test_setup_teardown(test_g40_throughput, setup, teardown),
+        cmocka_unit_test_setup_teardown(g40_throughput, setup, teardown),
         cmocka_unit_test_setup_teardown(test_json, setup, teardown),
         cmocka_unit_test_setup_teardown(test_continued, setup, teardown),
         cmocka_unit_test(test_full_disk),

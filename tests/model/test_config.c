@@ -141,7 +141,7 @@ static void reads_both_spellings_of_rope(void **state)
                    "contradicts");
 }
 
-static void refuses_rope_that_is_not_built(void **state)
+static void g34_refuses_rope_that_is_not_built(void **state)
 {
     (void)state;
     weft_model_config c;
@@ -329,7 +329,7 @@ int main(void)
         cmocka_unit_test(nulls_and_absent_keys_mean_the_familys_defaults),
         cmocka_unit_test(reads_gpt2),
         cmocka_unit_test(reads_both_spellings_of_rope),
-        cmocka_unit_test(refuses_rope_that_is_not_built),
+        cmocka_unit_test(g34_refuses_rope_that_is_not_built),
         cmocka_unit_test(refuses_what_changes_the_mathematics),
         cmocka_unit_test(refuses_sizes_that_contradict),
         cmocka_unit_test(refuses_files_that_are_no_config),

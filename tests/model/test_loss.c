@@ -7,7 +7,7 @@ enum { ROWS = 4096, VOCAB = 50257 };
 
 /* G10: T 4096, V 50257, width 32. Whole logits would be 823 MB; the limit above weights and gradients is
  * 300 MB. Sixteen documents, because attention is not what this test is about. */
-static void memory_stays_below_one_copy_of_the_logits(void **state)
+static void g10_memory_stays_below_one_copy_of_the_logits(void **state)
 {
     (void)state;
     weft_ctx ctx;
@@ -70,7 +70,7 @@ static void chunks_do_not_show(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_stays_below_one_copy_of_the_logits),
+        cmocka_unit_test(g10_memory_stays_below_one_copy_of_the_logits),
         cmocka_unit_test(chunks_do_not_show),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,7 +92,7 @@ static void ranks_without_tokens(void **state)
 }
 
 /* G11: labels at 0..3 of 16 tokens only; with zigzag on four ranks, ranks 2 and 3 hold none and add 0. */
-static void ranks_without_a_label(void **state)
+static void g11_ranks_without_a_label(void **state)
 {
     (void)state;
     int32_t token[16], target[16];
@@ -110,7 +110,7 @@ static void ranks_without_a_label(void **state)
 }
 
 /* G11: no label anywhere: everything is finite and exactly 0. */
-static void no_label_at_all(void **state)
+static void g11_no_label_at_all(void **state)
 {
     (void)state;
     int32_t token[6] = {1, 2, 3, 4, 5, 6}, target[6] = {-1, -1, -1, -100, -100, -1};
@@ -124,7 +124,7 @@ static void no_label_at_all(void **state)
 
 /* G03, G04: parts with 1 and with 3 labels. Scaled by the count of the whole step, gradients of the parts
  * add up to that of the whole; a mean of means would not. */
-static void gradients_of_parts_add_up(void **state)
+static void g03_g04_gradients_of_parts_add_up(void **state)
 {
     (void)state;
     int32_t token[16], target[16];
@@ -154,7 +154,7 @@ static void gradients_of_parts_add_up(void **state)
 }
 
 /* G12: with all weights 0 every logit is 0 and every token costs ln V, whatever the number of ranks. */
-static void zero_logits_cost_ln_v(void **state)
+static void g12_zero_logits_cost_ln_v(void **state)
 {
     (void)state;
     int32_t token[16], target[16];
@@ -183,10 +183,10 @@ int main(void)
         cmocka_unit_test(mistral),
         cmocka_unit_test(gpt2),
         cmocka_unit_test(ranks_without_tokens),
-        cmocka_unit_test(ranks_without_a_label),
-        cmocka_unit_test(no_label_at_all),
-        cmocka_unit_test(gradients_of_parts_add_up),
-        cmocka_unit_test(zero_logits_cost_ln_v),
+        cmocka_unit_test(g11_ranks_without_a_label),
+        cmocka_unit_test(g11_no_label_at_all),
+        cmocka_unit_test(g03_g04_gradients_of_parts_add_up),
+        cmocka_unit_test(g12_zero_logits_cost_ln_v),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@ static weft_model_config config_of(int D, double theta)
 }
 
 /* G34: base 500000, D 4, position 100, second frequency: 100 * 500000^(-1/2) = 0.14142; base 10000 gives 1. */
-static void the_base_of_the_config_counts(void **state)
+static void g34_the_base_of_the_config_counts(void **state)
 {
     (void)state;
     weft_model_config c = config_of(4, 500000);
@@ -28,7 +28,7 @@ static void the_base_of_the_config_counts(void **state)
 
 /* G20: D 2 turns 1 rad per position. q = k = (1,0): score(7, 0) = cos 7 with positions from the shard; a
  * rank that numbers its own rows would give cos 3. */
-static void positions_go_through_the_shard(void **state)
+static void g20_positions_go_through_the_shard(void **state)
 {
     (void)state;
     weft_ctx ctx;
@@ -117,8 +117,8 @@ static void tables_are_rounded_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_base_of_the_config_counts),
-        cmocka_unit_test(positions_go_through_the_shard),
+        cmocka_unit_test(g34_the_base_of_the_config_counts),
+        cmocka_unit_test(g20_positions_go_through_the_shard),
         cmocka_unit_test(linear_divides_the_frequencies),
         cmocka_unit_test(llama3_keeps_short_and_slows_long_waves),
         cmocka_unit_test(yarn_scales_cos_and_sin),

@@ -259,7 +259,7 @@ static void run_ranks(int ranks, shared *s)
 
 /* Four ranks hold the same reduced gradient of norm 0.6: the norm is 0.6 (summed over ranks it would be 1.2,
  * and the update clipped). */
-static void norm_counts_each_parameter_once(void **state)
+static void g15_norm_counts_each_parameter_once(void **state)
 {
     (void)state;
     static const weft_spec one = {.name = "w", .nd = 1, .shape = {1001}, .count = 1001};
@@ -290,7 +290,7 @@ int main(void)
         cmocka_unit_test(equals_adamw_in_double), cmocka_unit_test(decay_follows_the_mark),
         cmocka_unit_test(clips_only_above_the_limit), cmocka_unit_test(bad_norms_and_steps_change_nothing),
         cmocka_unit_test(bad_tables_and_options_are_refused), cmocka_unit_test(master_weights_and_sums_are_wide),
-        cmocka_unit_test(norm_counts_each_parameter_once), cmocka_unit_test(all_ranks_get_the_same_bits),
+        cmocka_unit_test(g15_norm_counts_each_parameter_once), cmocka_unit_test(all_ranks_get_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

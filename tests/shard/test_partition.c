@@ -108,7 +108,7 @@ static void make_one_row(shard_world *w, weft_shard *s, weft_layout_kind kind, i
 }
 
 /* Labels are shifted on the whole row and then picked by index: no label is lost at a shard's edge. */
-static void field_report_G07_labels(void **state)
+static void g07_labels(void **state)
 {
     (void)state;
     shard_world w;
@@ -135,7 +135,7 @@ static void field_report_G07_labels(void **state)
     world_close(&w);
 }
 
-static void field_report_G20_positions(void **state)
+static void g20_positions(void **state)
 {
     (void)state;
     shard_world w;
@@ -154,7 +154,7 @@ static void field_report_G20_positions(void **state)
 }
 
 /* The chunks that the report writes down, and which rank holds the valid labels. */
-static void field_report_G11_ranks_without_labels(void **state)
+static void g11_ranks_without_labels(void **state)
 {
     (void)state;
     shard_world w;
@@ -282,9 +282,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_token_exactly_once),
         cmocka_unit_test(rows_differ_by_at_most_two_chunks_roundings),
-        cmocka_unit_test(field_report_G07_labels),
-        cmocka_unit_test(field_report_G20_positions),
-        cmocka_unit_test(field_report_G11_ranks_without_labels),
+        cmocka_unit_test(g07_labels),
+        cmocka_unit_test(g20_positions),
+        cmocka_unit_test(g11_ranks_without_labels),
         cmocka_unit_test(more_ranks_than_tokens),
         cmocka_unit_test(adjacent_chunks_are_merged),
         cmocka_unit_test(bad_input_is_refused),

@@ -5,7 +5,7 @@
 #include "harness/test.h"
 #include "train/golden_grid.h"
 
-static void sixteen_bits_on_sixteen_ranks(void **state)
+static void g27_sixteen_bits_on_sixteen_ranks(void **state)
 {
     (void)state;
     grid_deal deal = {0};
@@ -24,6 +24,6 @@ static void fp64_equals_one_rank(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sixteen_bits_on_sixteen_ranks), cmocka_unit_test(fp64_equals_one_rank)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(g27_sixteen_bits_on_sixteen_ranks), cmocka_unit_test(fp64_equals_one_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

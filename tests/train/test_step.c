@@ -113,8 +113,8 @@ static void check_same(const result *a, const result *b, double limit, const cha
 
 #define W(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* G01, G02, G03, G04, G14, G24: gradient scale, reduction group, accumulation, data order. AdamW divides by the
- * root of the second moment, which amplifies the last bits of tiny gradients: hence 1e-10 on weights in fp64. */
+/* Gradient scale, reduction group, accumulation, data order, all at once (test_field_reports.c has them apart). AdamW divides
+ * by the root of the second moment, which amplifies the last bits of tiny gradients: hence 1e-10 on weights in fp64. */
 static void every_layout_gives_the_same_step(void **state)
 {
     (void)state;
@@ -136,13 +136,13 @@ static void every_layout_gives_the_same_step(void **state)
         check_same(&many, &one, 1e-10, other[i].words[1]);
         for (int s = 0; s < STEPS; s++)
             for (int r = 1; r < other[i].ranks; r++) assert_true(many.hash[r][s] == many.hash[0][s]);
-        assert_int_equal(many.tokens, 4 * 33); /* G40: of the job, never divided by cp */
+        assert_int_equal(many.tokens, 4 * 33); /* of the job, never divided by cp */
         free(many.weights);
     }
     free(one.weights);
 }
 
-/* G05, G11: documents whose labels end in the middle of a rank, and ranks without a label. */
+/* Documents whose labels end in the middle of a rank, and ranks without a label. */
 static void documents(void **state)
 {
     (void)state;
