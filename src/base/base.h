@@ -6,7 +6,7 @@
 #include "base/checked.h"  /* sizes that are checked before they are multiplied         */
 #include "base/log.h"      /* the log hook                                              */
 #include "base/mem.h"      /* memory kinds, providers, the account of every byte, arena */
-#include "base/pool.h"     /* equal buffers, taken and given back                       */
+#include "base/pool.h"     /* equal buffers, allocated once                             */
 #include "base/clock.h"    /* time, the clock hook, deadlines                           */
 #include "base/trace.h"    /* ring of events; emitted here, read by metrics             */
 #include "base/fault.h"    /* fault injection for tests                                 */

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64, CHUNK_MIN = 1 << 20, CHUNKS = 256 };
+enum { ALIGN = 64 };
+/* Chunks of host memory grow up to this: pages that nobody touches cost nothing there. */
+enum { CHUNK_MIN = 1 << 20, CHUNK_MAX = 64 << 20 };
 
 /* ---- host provider -------------------------------------------------------------------------------- */
 
@@ -37,27 +39,20 @@ const weft_mem_provider weft_mem_host = {"host", WEFT_MEM_HOST, NULL, host_alloc
 
 /* ---- account -------------------------------------------------------------------------------------- */
 
-static weft_mem_row *row_of(weft_mem *mem, const char *arena, const char *label)
+static int row_of(weft_mem *mem, const char *arena, const char *label)
 {
     for (int i = 0; i < mem->rows; i++)
-        if (!strcmp(mem->row[i].arena, arena) && !strcmp(mem->row[i].label, label)) return &mem->row[i];
-    if (mem->rows == WEFT_MEM_ROWS) return &mem->row[WEFT_MEM_ROWS - 1];
-    weft_mem_row *r = &mem->row[mem->rows++];
-    *r = (weft_mem_row){.arena = arena, .label = mem->rows == WEFT_MEM_ROWS ? "other" : label};
-    return r;
+        if (!strcmp(mem->row[i].arena, arena) && !strcmp(mem->row[i].label, label)) return i;
+    if (mem->rows == WEFT_MEM_ROWS) return WEFT_MEM_ROWS - 1;
+    int i = mem->rows++;
+    mem->row[i] = (weft_mem_row){.arena = arena, .label = mem->rows == WEFT_MEM_ROWS ? "other" : label};
+    return i;
 }
 
-static void account_label(weft_mem *mem, const char *arena, const char *label, size_t bytes)
+static void account(weft_mem_row *row, size_t bytes)
 {
-    weft_mem_row *r = row_of(mem, arena, label);
-    r->bytes += bytes;
-    if (r->bytes > r->peak) r->peak = r->bytes;
-}
-
-static void unaccount_arena(weft_mem *mem, const char *arena)
-{
-    for (int i = 0; i < mem->rows; i++)
-        if (!strcmp(mem->row[i].arena, arena)) mem->row[i].bytes = 0;
+    row->bytes += bytes;
+    if (row->bytes > row->peak) row->peak = row->bytes;
 }
 
 /* ---- arena ---------------------------------------------------------------------------------------- */
@@ -67,13 +62,21 @@ typedef struct chunk {
     size_t bytes, used;
 } chunk;
 
+typedef struct block { /* what one allocation put into the account, for the release to take it out again */
+    size_t bytes;
+    int row;
+} block;
+
 struct weft_arena {
     weft_mem *mem;
     const char *name;
     const weft_mem_provider *provider;
+    chunk *chunk;
+    size_t chunks, chunk_room;
     size_t current; /* chunk that is being filled */
-    size_t chunks;
-    chunk chunk[CHUNKS];
+    size_t grow;    /* bytes of the next chunk for small allocations */
+    block *block;   /* one per allocation */
+    size_t blocks, block_room;
 };
 
 weft_status weft_arena_create(weft_arena **out, weft_mem *mem, const char *name, const weft_mem_provider *provider)
@@ -83,8 +86,15 @@ weft_status weft_arena_create(weft_arena **out, weft_mem *mem, const char *name,
     a->mem = mem;
     a->name = name;
     a->provider = provider ? provider : &weft_mem_host;
+    a->grow = CHUNK_MIN;
     *out = a;
     return WEFT_OK;
+}
+
+/* Takes all allocations but the first `keep` out of the account: other arenas may have rows of the same names. */
+static void forget_blocks(weft_arena *a, size_t keep)
+{
+    for (; a->blocks > keep; a->blocks--) a->mem->row[a->block[a->blocks - 1].row].bytes -= a->block[a->blocks - 1].bytes;
 }
 
 void weft_arena_destroy(weft_arena *a)
@@ -94,20 +104,47 @@ void weft_arena_destroy(weft_arena *a)
         a->provider->release(a->provider->self, a->chunk[i].base, a->chunk[i].bytes);
         a->mem->bytes -= a->chunk[i].bytes;
     }
-    unaccount_arena(a->mem, a->name);
+    forget_blocks(a, 0);
+    free(a->chunk);
+    free(a->block);
     free(a);
 }
 
 weft_mem_kind weft_arena_kind(const weft_arena *a) { return a->provider->kind; }
 
-/* Chunks double, so 256 of them hold any size; a large request gets a chunk of its own. */
+/* Room for one more element in a list that doubles; false: no memory, and the list is as it was. */
+static bool list_has_room(void **list, size_t used, size_t *room, size_t size)
+{
+    if (used < *room) return true;
+    size_t more = *room ? 2 * *room : 16;
+    void *grown = realloc(*list, more * size);
+    if (!grown) return false;
+    *list = grown;
+    *room = more;
+    return true;
+}
+
+static weft_status lists_have_room(weft_arena *a, const char *label)
+{
+    if (list_has_room((void **)&a->chunk, a->chunks, &a->chunk_room, sizeof *a->chunk) &&
+        list_has_room((void **)&a->block, a->blocks, &a->block_room, sizeof *a->block))
+        return WEFT_OK;
+    return weft_fail(WEFT_ERR_MEMORY, "arena %s, \"%s\": no memory for its list of %zu allocations", a->name, label, a->blocks);
+}
+
+/* A large request gets a chunk of its own size. Only host memory is taken ahead: what others read in place, and what a
+ * device holds, is memory from the moment it is taken. */
+static size_t chunk_for(weft_arena *a, size_t need)
+{
+    if (need > CHUNK_MIN || a->provider->kind != WEFT_MEM_HOST) return need;
+    size_t bytes = a->grow;
+    if (a->grow < CHUNK_MAX) a->grow *= 2;
+    return bytes;
+}
+
 static weft_status add_chunk(weft_arena *a, size_t need, const char *label)
 {
-    if (a->chunks == CHUNKS)
-        return weft_fail(WEFT_ERR_MEMORY, "arena %s: more than %d chunks (at \"%s\")", a->name, CHUNKS, label);
-    size_t bytes = CHUNK_MIN;
-    if (a->chunks && a->chunk[a->chunks - 1].bytes <= ((size_t)64 << 20)) bytes = a->chunk[a->chunks - 1].bytes * 2;
-    if (bytes < need || need > CHUNK_MIN) bytes = need;
+    size_t bytes = chunk_for(a, need);
     void *p = NULL;
     weft_status st = a->provider->alloc(a->provider->self, bytes, &p);
     if (st < 0) return weft_fail_at(st, "arena %s, \"%s\" (%zu bytes held): ", a->name, label, a->mem->bytes);
@@ -126,12 +163,14 @@ weft_status weft_arena_alloc(weft_arena *a, int64_t count, size_t size, const ch
         return weft_fail(WEFT_ERR_REFUSED, "%s: %zu bytes do not fit into memory sizes", label, bytes);
     padded &= ~(size_t)(ALIGN - 1);
     if (!padded) padded = ALIGN;
+    WEFT_TRY(lists_have_room(a, label));
     while (a->current < a->chunks && a->chunk[a->current].bytes - a->chunk[a->current].used < padded) a->current++;
     if (a->current == a->chunks) WEFT_TRY(add_chunk(a, padded, label));
     chunk *c = &a->chunk[a->current];
     *out = c->base + c->used;
     c->used += padded;
-    account_label(a->mem, a->name, label, padded);
+    a->block[a->blocks] = (block){padded, row_of(a->mem, a->name, label)};
+    account(&a->mem->row[a->block[a->blocks++].row], padded);
     return WEFT_OK;
 }
 
@@ -154,17 +193,17 @@ weft_status weft_arena_strdup(weft_arena *a, const char *s, const char **out)
 
 weft_mark weft_arena_mark(const weft_arena *a)
 {
-    return (weft_mark){a->current, a->current < a->chunks ? a->chunk[a->current].used : 0};
+    return (weft_mark){a->current, a->current < a->chunks ? a->chunk[a->current].used : 0, a->blocks};
 }
 
 void weft_arena_release(weft_arena *a, weft_mark mark)
 {
     for (size_t i = mark.chunk; i < a->chunks; i++) a->chunk[i].used = i == mark.chunk ? mark.used : 0;
     a->current = mark.chunk;
-    if (!mark.chunk && !mark.used) unaccount_arena(a->mem, a->name);
+    forget_blocks(a, mark.blocks);
 }
 
-void weft_arena_reset(weft_arena *a) { weft_arena_release(a, (weft_mark){0, 0}); }
+void weft_arena_reset(weft_arena *a) { weft_arena_release(a, (weft_mark){0}); }
 
 size_t weft_arena_used(const weft_arena *a)
 {

@@ -23,14 +23,13 @@ static weft_status alloc_slot(weft_cp_plan *plan, weft_arena *arena, weft__cp_sl
     return WEFT_NEW0(arena, (int64_t)plan->P * plan->waves + 1, "cp slots", &slot->first);
 }
 
-weft_status weft__cp_buffers(weft_cp_plan *plan, weft_arena *arena, int count, size_t bytes, const char *label, void **out,
+weft_status weft__cp_buffers(weft_cp_plan *plan, int count, size_t bytes, const char *label, void **out,
                              size_t *bytes_all)
 {
-    weft_pool pool;
-    WEFT_TRY(weft_pool_init(&pool, arena, plan->buffers, count, bytes, label));
-    for (int i = 0; i < count; i++) out[i] = weft_pool_take(&pool);
-    plan->pool_bytes += (size_t)count * pool.bytes;
-    if (bytes_all) *bytes_all += (size_t)count * pool.bytes;
+    size_t each;
+    WEFT_TRY(weft_pool_alloc(plan->buffers, count, bytes, label, out, &each));
+    plan->pool_bytes += (size_t)count * each;
+    if (bytes_all) *bytes_all += (size_t)count * each;
     return WEFT_OK;
 }
 

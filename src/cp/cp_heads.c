@@ -142,18 +142,18 @@ static sizes sizes_of(const weft_cp_plan *plan, const weft__heads *s)
     return (sizes){s->inner->q_rows_max, s->inner->kv_rows_max, H * D * c, H * Dv * c, (size_t)d->Hkv * (D + Dv) * c, H * r};
 }
 
-static weft_status alloc_rows(weft_cp_plan *plan, weft_arena *arena, int64_t rows, size_t row_bytes, void **out)
+static weft_status alloc_rows(weft_cp_plan *plan, int64_t rows, size_t row_bytes, void **out)
 {
-    return weft__cp_buffers(plan, arena, 1, (size_t)rows * row_bytes, "cp head layout", out, NULL);
+    return weft__cp_buffers(plan, 1, (size_t)rows * row_bytes, "cp head layout", out, NULL);
 }
 
 /* q, k, v, m, l in head layout: the plan's own, or the layer's. With fp8 the inner plan keeps K,V by itself. */
-static weft_status alloc_held(weft_cp_plan *plan, weft_arena *arena, weft__heads *s)
+static weft_status alloc_held(weft_cp_plan *plan, weft__heads *s)
 {
     const sizes z = sizes_of(plan, s);
     bool kv_here = !s->keep || plan->options.fp8;
     if (kv_here)
-        WEFT_TRY(weft__cp_buffers(plan, arena, 1, (size_t)z.kv_rows * z.kv, "cp head layout", &s->kv, &plan->kv_buffer_bytes));
+        WEFT_TRY(weft__cp_buffers(plan, 1, (size_t)z.kv_rows * z.kv, "cp head layout", &s->kv, &plan->kv_buffer_bytes));
     else s->kept_kv = keep(plan, z.kv_rows, z.kv);
     if (s->keep) {
         s->kept_q = keep(plan, z.q_rows, z.q);
@@ -161,24 +161,24 @@ static weft_status alloc_held(weft_cp_plan *plan, weft_arena *arena, weft__heads
         s->kept_l = keep(plan, z.q_rows, z.state);
         return WEFT_OK;
     }
-    WEFT_TRY(alloc_rows(plan, arena, z.q_rows, z.q, &s->q));
-    WEFT_TRY(alloc_rows(plan, arena, z.q_rows, z.state, &s->m));
-    return alloc_rows(plan, arena, z.q_rows, z.state, &s->l);
+    WEFT_TRY(alloc_rows(plan, z.q_rows, z.q, &s->q));
+    WEFT_TRY(alloc_rows(plan, z.q_rows, z.state, &s->m));
+    return alloc_rows(plan, z.q_rows, z.state, &s->l);
 }
 
-static weft_status alloc_heads(weft_cp_plan *plan, weft_arena *arena, weft__heads *s)
+static weft_status alloc_heads(weft_cp_plan *plan, weft__heads *s)
 {
     const sizes z = sizes_of(plan, s);
-    WEFT_TRY(alloc_held(plan, arena, s));
-    WEFT_TRY(alloc_rows(plan, arena, z.q_rows, plan->problem.need_backward ? weft_max_size(z.o, z.q) : z.o, &s->o));
+    WEFT_TRY(alloc_held(plan, s));
+    WEFT_TRY(alloc_rows(plan, z.q_rows, plan->problem.need_backward ? weft_max_size(z.o, z.q) : z.o, &s->o));
     plan->rows = s->o; /* what a fault of the kind `nan` spoils */
     if (!plan->problem.need_backward) return WEFT_OK;
-    WEFT_TRY(alloc_rows(plan, arena, z.q_rows, z.o, &s->dout));
-    WEFT_TRY(alloc_rows(plan, arena, z.q_rows, z.state, &s->delta));
+    WEFT_TRY(alloc_rows(plan, z.q_rows, z.o, &s->dout));
+    WEFT_TRY(alloc_rows(plan, z.q_rows, z.state, &s->delta));
     s->inner->given_delta = s->delta;
     WEFT_TRY(weft_arena_alloc(plan->buffers, plan->q_rows_max * plan->desc.H,
                               weft__cp_r_size(plan), "cp delta", &plan->delta));
-    if (!s->shared) return alloc_rows(plan, arena, z.kv_rows, z.kv, &s->dkv);
+    if (!s->shared) return alloc_rows(plan, z.kv_rows, z.kv, &s->dkv);
     return weft_arena_alloc(plan->buffers, plan->kv_rows_max, plan->part_row_bytes, "cp own dK,dV", &plan->own);
 }
 
@@ -212,9 +212,9 @@ static weft_status alloc_messages(weft_cp_plan *plan, weft_arena *arena, weft__h
         WEFT_TRY(weft__cp_message_alloc(plan, arena, to[j], &s->send[j]));
         WEFT_TRY(weft__cp_message_alloc(plan, arena, from[j], &s->recv[j]));
     }
-    WEFT_TRY(weft__cp_buffers(plan, arena, 1, s->out_bytes, "cp head messages", (void **)&s->out, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, 1, s->out_bytes, "cp head messages", (void **)&s->out, NULL));
     if (plan->in_place) return WEFT_OK; /* what comes is read where it was sent from */
-    return weft__cp_buffers(plan, arena, 1, s->in_bytes, "cp head messages", (void **)&s->in, NULL);
+    return weft__cp_buffers(plan, 1, s->in_bytes, "cp head messages", (void **)&s->in, NULL);
 }
 
 static weft_status alloc_slots(weft_cp_plan *plan, weft_arena *arena, const weft__heads *s)
@@ -244,7 +244,7 @@ static weft_status plan_heads(weft_cp_plan *plan, weft_arena *arena)
     WEFT_TRY(weft_shard_alloc(&s->kv_groups, arena, plan->P / s->U, weft__cp_segments(plan)));
     if (s->U == 1) return WEFT_OK; /* the caller's rows are the group's: nothing is exchanged here */
     WEFT_TRY(alloc_slots(plan, arena, s));
-    WEFT_TRY(alloc_heads(plan, arena, s));
+    WEFT_TRY(alloc_heads(plan, s));
     return alloc_messages(plan, arena, s);
 }
 

@@ -203,7 +203,7 @@ weft_status weft__cp_build(weft_cp_plan **out, weft_arena *arena, weft_arena *bu
                            const weft_cp_plan *draft);
 /* `count` equal buffers that travel: pre-faulted, until the plan's end, counted in plan->pool_bytes. *bytes_all (may be
  * NULL) += what they take. */
-weft_status weft__cp_buffers(weft_cp_plan *plan, weft_arena *arena, int count, size_t bytes, const char *label, void **out,
+weft_status weft__cp_buffers(weft_cp_plan *plan, int count, size_t bytes, const char *label, void **out,
                              size_t *bytes_all);
 /* Rows, pairs and the strategy's bind. Shards are the team's. LOCAL, no allocation */
 weft_status weft__cp_bind_slot(weft_cp_plan *plan, int slot, const weft_shard *q, const weft_shard *kv);

@@ -116,9 +116,9 @@ static weft_status plan_blocks(weft_cp_plan *plan, weft_arena *arena, pairwise *
     static const char label[] = "cp K,V blocks";
     size_t kv = weft__cp_wire_bytes(&plan->wire, plan->kv_rows_max), *all = &plan->kv_buffer_bytes;
     size_t row = (size_t)plan->wire.row_bytes / weft_dtype_size(plan->wire.type);
-    WEFT_TRY(weft__cp_buffers(plan, arena, 1, kv, label, &s->own, all));
-    WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, label, s->pack, all));
-    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, arena, 2, kv, label, s->block, all));
+    WEFT_TRY(weft__cp_buffers(plan, 1, kv, label, &s->own, all));
+    WEFT_TRY(weft__cp_buffers(plan, 2, kv, label, s->pack, all));
+    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, 2, kv, label, s->block, all));
     WEFT_TRY(weft_arena_alloc(plan->buffers, plan->kv_rows_max,
                               row * weft__cp_c_size(plan), "cp K,V placed",
                               &s->placed));
@@ -130,10 +130,10 @@ static weft_status plan_parts(weft_cp_plan *plan, weft_arena *arena, pairwise *s
     static const char label[] = "cp dK,dV blocks";
     size_t wire = (size_t)plan->kv_rows_max * plan->grad_row_bytes,
            part = (size_t)plan->kv_rows_max * plan->part_row_bytes;
-    WEFT_TRY(weft__cp_buffers(plan, arena, 1, part, label, &s->part, NULL));
-    WEFT_TRY(weft__cp_buffers(plan, arena, 1, part, label, &s->total, NULL));
-    WEFT_TRY(weft__cp_buffers(plan, arena, 2, wire, label, s->out, NULL));
-    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, arena, 2, wire, label, s->in, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, 1, part, label, &s->part, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, 1, part, label, &s->total, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, 2, wire, label, s->out, NULL));
+    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, 2, wire, label, s->in, NULL));
     return alloc_messages(plan, arena, wire, s->part_in, s->part_out);
 }
 

@@ -34,20 +34,20 @@ static weft_status plan_gather(weft_cp_plan *plan, weft_arena *arena, pcp *s)
         WEFT_TRY(weft__cp_message_alloc(plan, arena, kv, &s->recv[i]));
         WEFT_TRY(weft__cp_message_alloc(plan, arena, kv, &s->send[i]));
     }
-    WEFT_TRY(weft__cp_buffers(plan, arena, 1, kv, "cp K,V blocks", &s->packed, &plan->kv_buffer_bytes));
+    WEFT_TRY(weft__cp_buffers(plan, 1, kv, "cp K,V blocks", &s->packed, &plan->kv_buffer_bytes));
     return plan->in_place ? WEFT_OK
-                          : weft__cp_buffers(plan, arena, plan->P - 1, kv, "cp K,V blocks", s->kv + 1, &plan->kv_buffer_bytes);
+                          : weft__cp_buffers(plan, plan->P - 1, kv, "cp K,V blocks", s->kv + 1, &plan->kv_buffer_bytes);
 }
 
 static weft_status plan_parts(weft_cp_plan *plan, weft_arena *arena, pcp *s)
 {
     size_t part = (size_t)plan->kv_rows_max * plan->part_row_bytes, sent = (size_t)plan->kv_rows_max * plan->grad_row_bytes;
     bool encoded = plan->grad_row_bytes != plan->part_row_bytes;
-    WEFT_TRY(weft__cp_buffers(plan, arena, encoded ? 1 : 2, part, "cp dK,dV blocks", s->part, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, encoded ? 1 : 2, part, "cp dK,dV blocks", s->part, NULL));
     if (encoded) s->part[1] = s->part[0]; /* free as soon as it is encoded */
-    WEFT_TRY(weft__cp_buffers(plan, arena, 1, part, "cp dK,dV blocks", &s->total, NULL));
-    if (encoded) WEFT_TRY(weft__cp_buffers(plan, arena, 2, sent, "cp dK,dV blocks", s->out, NULL));
-    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, arena, 2, sent, "cp dK,dV blocks", s->in, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, 1, part, "cp dK,dV blocks", &s->total, NULL));
+    if (encoded) WEFT_TRY(weft__cp_buffers(plan, 2, sent, "cp dK,dV blocks", s->out, NULL));
+    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, 2, sent, "cp dK,dV blocks", s->in, NULL));
     for (int i = 0; i < 2; i++) {
         WEFT_TRY(weft__cp_message_alloc(plan, arena, sent, &s->out_msg[i]));
         WEFT_TRY(weft__cp_message_alloc(plan, arena, sent, &s->in_msg[i]));

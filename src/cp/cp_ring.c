@@ -36,17 +36,17 @@ static weft_status plan_blocks(weft_cp_plan *plan, weft_arena *arena, ring *s)
         WEFT_TRY(weft__cp_message_alloc(plan, arena, kv, &s->in[i]));
         WEFT_TRY(weft__cp_message_alloc(plan, arena, kv, &s->out[i]));
     }
-    return weft__cp_buffers(plan, arena, plan->in_place ? 1 : 2, kv, "cp K,V blocks", s->kv, &plan->kv_buffer_bytes);
+    return weft__cp_buffers(plan, plan->in_place ? 1 : 2, kv, "cp K,V blocks", s->kv, &plan->kv_buffer_bytes);
 }
 
 static weft_status plan_sums(weft_cp_plan *plan, weft_arena *arena, ring *s)
 {
     size_t part = (size_t)plan->kv_rows_max * plan->part_row_bytes, sent = (size_t)plan->kv_rows_max * plan->grad_row_bytes;
     bool encoded = plan->grad_row_bytes != plan->part_row_bytes;
-    WEFT_TRY(weft__cp_buffers(plan, arena, encoded ? 1 : 2, part, "cp dK,dV blocks", s->part, NULL));
+    WEFT_TRY(weft__cp_buffers(plan, encoded ? 1 : 2, part, "cp dK,dV blocks", s->part, NULL));
     if (encoded) s->part[1] = s->part[0]; /* free as soon as it is encoded */
-    if (encoded) WEFT_TRY(weft__cp_buffers(plan, arena, 2, sent, "cp dK,dV blocks", s->sent, NULL));
-    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, arena, 1, sent, "cp dK,dV blocks", &s->came, NULL));
+    if (encoded) WEFT_TRY(weft__cp_buffers(plan, 2, sent, "cp dK,dV blocks", s->sent, NULL));
+    if (!plan->in_place) WEFT_TRY(weft__cp_buffers(plan, 1, sent, "cp dK,dV blocks", &s->came, NULL));
     for (int i = 0; i < 2; i++) WEFT_TRY(weft__cp_message_alloc(plan, arena, sent, &s->sent_msg[i]));
     return weft__cp_message_alloc(plan, arena, sent, &s->came_msg);
 }

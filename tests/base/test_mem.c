@@ -145,30 +145,95 @@ static void a_failing_provider_is_named(void **state)
     weft_arena_destroy(a);
 }
 
-static void pool_lends_each_buffer_once(void **state)
+static void pool_buffers_are_apart(void **state)
 {
     (void)state;
     weft_mem mem = {0};
     weft_arena *a = NULL;
-    weft_pool pool;
-    char *p[5];
+    void *p[5];
+    size_t each = 0;
     assert_ok(weft_arena_create(&a, &mem, "comm", NULL));
-    assert_ok(weft_pool_init(&pool, a, a, 5, 1001, "buffers"));
+    assert_ok(weft_pool_alloc(a, 5, 1001, "buffers", p, &each));
+    assert_true(each == 1024);
     for (int i = 0; i < 5; i++) {
-        assert_non_null(p[i] = weft_pool_take(&pool));
         assert_true((uintptr_t)p[i] % 64 == 0);
         memset(p[i], i + 1, 1001);
     }
-    assert_null(weft_pool_take(&pool));
     for (int i = 0; i < 5; i++)
-        for (int b = 0; b < 1001; b++) assert_true(p[i][b] == i + 1);
-    weft_pool_give(&pool, p[3]);
-    assert_ptr_equal(weft_pool_take(&pool), p[3]);
-    assert_null(weft_pool_take(&pool));
-    assert_refused(weft_pool_init(&pool, a, a, 2, SIZE_MAX, "huge"), "huge");
-    assert_refused(weft_pool_init(&pool, a, a, 1 << 30, SIZE_MAX / 4, "huge"), "huge");
-    assert_refused(weft_pool_init(&pool, a, a, -1, 64, "negative"), "negative");
+        for (int b = 0; b < 1001; b++) assert_true(((const char *)p[i])[b] == i + 1);
+    assert_ok(weft_pool_alloc(a, 2, 0, "nothing", p, &each)); /* of a rank without tokens */
+    assert_true(each == 0 && p[0] && p[1]);
+    assert_refused(weft_pool_alloc(a, 2, SIZE_MAX, "huge", p, &each), "huge");
+    assert_refused(weft_pool_alloc(a, 1 << 30, SIZE_MAX / 4, "huge", p, &each), "huge");
+    assert_refused(weft_pool_alloc(a, -1, 64, "negative", p, &each), "negative");
     weft_arena_destroy(a);
+}
+
+/* Each of the activations of a deep model at a long sequence has a chunk of its own: there may be any number of them. */
+static void any_number_of_large_blocks(void **state)
+{
+    (void)state;
+    weft_mem mem = {0};
+    weft_arena *a = NULL;
+    char *p = NULL;
+    assert_ok(weft_arena_create(&a, &mem, "model", NULL));
+    for (int i = 0; i < 1000; i++) assert_ok(WEFT_NEW(a, (1 << 20) + 64, "activations", &p));
+    assert_int_equal(mem.allocations, 1000);
+    weft_arena_destroy(a);
+    assert_true(mem.bytes == 0 && mem.row[0].bytes == 0);
+}
+
+static weft_status shared_alloc(void *self, size_t bytes, void **out) { return weft_mem_host.alloc(self, bytes, out); }
+static void shared_release(void *self, void *ptr, size_t bytes) { weft_mem_host.release(self, ptr, bytes); }
+
+/* Shared pages are taken from the machine at once: a small block after a large one must not take as much again. */
+static void nothing_is_taken_ahead_of_shared_memory(void **state)
+{
+    (void)state;
+    const weft_mem_provider shared = {"shared", WEFT_MEM_SHARED, NULL, shared_alloc, shared_release, NULL};
+    weft_mem mem = {0};
+    weft_arena *a = NULL;
+    char *p = NULL;
+    for (int host = 0; host < 2; host++) {
+        assert_ok(weft_arena_create(&a, &mem, "cp buffers", host ? NULL : &shared));
+        assert_ok(WEFT_NEW(a, 60 << 20, "K,V", &p));
+        assert_ok(WEFT_NEW(a, 64, "delta", &p));
+        assert_true(mem.bytes <= (60 << 20) + (host ? 1 << 20 : 64));
+        weft_arena_destroy(a);
+    }
+}
+
+static size_t row_bytes(const weft_mem *mem, const char *label)
+{
+    for (int i = 0; i < mem->rows; i++)
+        if (!strcmp(mem->row[i].label, label)) return mem->row[i].bytes;
+    return SIZE_MAX;
+}
+
+/* The memory table says what is held now: after a mark, and when one of two arenas of a name goes. */
+static void the_account_follows_marks_and_arenas(void **state)
+{
+    (void)state;
+    weft_mem mem = {0};
+    weft_arena *a = NULL, *b = NULL;
+    char *p = NULL;
+    assert_ok(weft_arena_create(&a, &mem, "cp buffers", NULL));
+    assert_ok(weft_arena_create(&b, &mem, "cp buffers", NULL));
+    assert_ok(WEFT_NEW(a, 128, "K,V", &p));
+    assert_ok(WEFT_NEW(b, 640, "K,V", &p));
+    for (int i = 0; i < 1000; i++) {
+        weft_mark mark = weft_arena_mark(a);
+        assert_ok(WEFT_NEW(a, 64, "K,V", &p));
+        assert_ok(WEFT_NEW(a, 1024, "frame", &p));
+        assert_true(row_bytes(&mem, "frame") == 1024 && row_bytes(&mem, "K,V") == 128 + 640 + 64);
+        weft_arena_release(a, mark);
+        assert_true(row_bytes(&mem, "frame") == 0 && row_bytes(&mem, "K,V") == 128 + 640);
+    }
+    weft_arena_destroy(a);
+    assert_true(row_bytes(&mem, "K,V") == 640);
+    weft_arena_reset(b);
+    assert_true(row_bytes(&mem, "K,V") == 0);
+    weft_arena_destroy(b);
 }
 
 int main(void)
@@ -177,7 +242,9 @@ int main(void)
         cmocka_unit_test(g30_sizes_are_exact), cmocka_unit_test(blocks_are_aligned_and_apart),
         cmocka_unit_test(a_reset_arena_allocates_once), cmocka_unit_test(marks_give_back),
         cmocka_unit_test(labels_are_accounted), cmocka_unit_test(impossible_sizes_are_refused),
-        cmocka_unit_test(a_failing_provider_is_named), cmocka_unit_test(pool_lends_each_buffer_once),
+        cmocka_unit_test(a_failing_provider_is_named), cmocka_unit_test(pool_buffers_are_apart),
+        cmocka_unit_test(any_number_of_large_blocks), cmocka_unit_test(nothing_is_taken_ahead_of_shared_memory),
+        cmocka_unit_test(the_account_follows_marks_and_arenas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,6 +159,23 @@ static void creation_refuses(void **state)
     close_alone(&a);
 }
 
+/* 48 layers whose activations are above 1 MiB each, as every model has at a long sequence. Only what is touched is memory. */
+static void a_deep_model_opens(void **state)
+{
+    (void)state;
+    alone a;
+    weft_model *m = NULL;
+    open_alone(&a, toy_config(WEFT_LLAMA, 1), WEFT_PREC_F32);
+    weft_model_config deep = toy_config(WEFT_LLAMA, 48);
+    weft_model_options o = {.prec = WEFT_PREC_F32, .B = 1, .T = 300007, .max_docs = 1, .cp = {.strategy = "none"},
+                            .train = true, .slots = 1};
+    int64_t before = a.ctx.mem.allocations;
+    assert_ok(CREATE(&deep));
+    assert_true(a.ctx.mem.allocations - before > 256);
+    weft_model_destroy(m);
+    close_alone(&a);
+}
+
 /* bf16 keeps 8 bits: an operand is off by at most 2^-9, independent from one to the next. A row of the
  * residual stream gathers four products per layer whose errors are relative to their own size, so 2^-9
  * times a small factor; gradients pass twice as many. 16 and 32 roundings are the limits. */
@@ -230,7 +247,7 @@ int main(void)
         cmocka_unit_test(ready_ranges_are_final_and_cover_the_array),
         cmocka_unit_test(inputs_are_checked),
         cmocka_unit_test(learned_positions_end),
-        cmocka_unit_test(creation_refuses),
+        cmocka_unit_test(creation_refuses), cmocka_unit_test(a_deep_model_opens),
         cmocka_unit_test(bf16_is_near_fp32),
         cmocka_unit_test(a_model_without_train_gives_the_same_nll),
         cmocka_unit_test(plans_are_described_by_layer),
