@@ -150,7 +150,7 @@ WEFT_API weft_attention_traffic weft_attention_bytes(const weft_attention *atten
 /* Bytes of the buffers through which messages travel, allocated when the plan was made. LOCAL */
 WEFT_API size_t weft_attention_pool_bytes(const weft_attention *attention);
 
-/* The plan in words, "(ring P=4 zigzag (kernel avx512 64x128))", cut to `size` bytes with the closing NUL. LOCAL */
+/* The plan in words, "(ring P=4 zigzag (kernel avx512 64x120))", cut to `size` bytes with the closing NUL. LOCAL */
 WEFT_API void weft_attention_describe(const weft_attention *attention, char *text, size_t size);
 
 #ifdef __cplusplus

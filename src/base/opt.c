@@ -332,11 +332,33 @@ weft_status weft_opts_set(weft_opts *o, const char *key_or_flag, const char *val
     return weft__opt_store(o, i, key_or_flag, value, source, "");
 }
 
-bool weft_opts_given(const weft_opts *o, const char *key)
+static bool is_default(const weft_opts *o, int i)
+{
+    const weft_opt *row = &o->table[i];
+    const void *slot = weft__opt_slot(o, i);
+    int64_t whole = 0;
+    double real = 0;
+    switch (row->type) {
+    case WEFT_OPT_BOOL: return *(const bool *)slot == (row->def && strcmp(row->def, "true") == 0);
+    case WEFT_OPT_TEXT:
+    case WEFT_OPT_ENUM: {
+        const char *value = *(const char *const *)slot;
+        return value && row->def ? strcmp(value, row->def) == 0 : value == row->def;
+    }
+    default:
+        if (row->def && parse_number(row, row->def, &whole, &real) < 0) return false;
+        return row->type == WEFT_OPT_REAL ? *(const double *)slot == real : *(const int64_t *)slot == whole;
+    }
+}
+
+int weft_opts_source(const weft_opts *o, const char *key)
 {
     int i = weft__opt_by_key(o, key);
-    return i >= 0 && o->source[i] != 0;
+    if (i < 0 || (o->source[i] == 1 && is_default(o, i))) return 0;
+    return o->source[i];
 }
+
+bool weft_opts_given(const weft_opts *o, const char *key) { return weft_opts_source(o, key) > 0; }
 
 /* ---- the command line ----------------------------------------------------------------------------- */
 

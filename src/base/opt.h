@@ -45,7 +45,10 @@ weft_status weft_opts_yaml(weft_opts *o, const char *path);
 /* argv without the program's and the command's name. Words that are no flags go to positional[] (at most max). */
 weft_status weft_opts_argv(weft_opts *o, int argc, char *const *argv, const char **positional, int max, int *n_positional);
 weft_status weft_opts_set(weft_opts *o, const char *key_or_flag, const char *value, int source);
-bool weft_opts_given(const weft_opts *o, const char *key); /* not a default */
+/* Who asked for the value: 0 nobody, 1 a file, 2 a flag or --set. A file that names a default asks for nothing: the
+ * record of a run names every option, and must not contradict itself when it is read back. */
+int weft_opts_source(const weft_opts *o, const char *key);
+bool weft_opts_given(const weft_opts *o, const char *key); /* somebody asked for it */
 void weft_opts_help(const weft_opts *o, weft_text *out);
 /* All values as YAML that reads back to the same values. */
 void weft_opts_yaml_text(const weft_opts *o, weft_text *out);

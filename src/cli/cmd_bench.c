@@ -30,6 +30,15 @@ static weft_status refuse_name(const char *name)
     return st;
 }
 
+/* One rank is a size too, when somebody asks for it. */
+static bool size_given(const weft_opts *opts)
+{
+    static const char *const keys[] = {"parallel.cp", "parallel.pcp_size", "parallel.dcp_size"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (weft_opts_given(opts, keys[i])) return true;
+    return false;
+}
+
 static weft_status check(weft_cli *cli)
 {
     const char *name = cli->n_positional ? cli->positional[0] : NULL;
@@ -38,7 +47,7 @@ static weft_status check(weft_cli *cli)
     for (const char *const *key = bench->refuses; *key; key++)
         if (weft_opts_given(&cli->opts, *key))
             return weft_fail(WEFT_ERR_REFUSED, "bench %s has no use for the option %s; leave it out", name, *key);
-    if (!weft_opts_given(&cli->opts, "parallel.cp") && cli->run.mesh.cp == 1) cli->run.mesh.cp = bench->ranks;
+    if (!size_given(&cli->opts)) cli->run.mesh.cp = bench->ranks;
     return bench->check ? bench->check(cli) : WEFT_OK;
 }
 

@@ -12,7 +12,7 @@ static void print_machine(void)
         printf("%s %s%s", weft_isa_name((weft_isa)i), weft_isa_available((weft_isa)i) ? "yes" : "no",
                i + 1 < WEFT_ISA_COUNT ? ", " : "");
     printf("; best is %s\n", weft_isa_name(weft_isa_best()));
-    printf("transports   self, local, sim\nstrategies   ");
+    printf("transports   self, local, sim, mpi (under mpirun)\nstrategies   ");
     int n = 0;
     const char *const *names = weft_cp_names(&n);
     for (int i = 0; i < n; i++) printf("%s%s", names[i], i + 1 < n ? ", " : "\n");

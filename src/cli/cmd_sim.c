@@ -54,7 +54,7 @@ static weft_status strategies(request *q, const char **name, int *n, bool *chose
     const weft_run_options *o = &q->cli->options;
     bool one = strcmp(run->cp.strategy, "auto") != 0;
     *chosen = one || o->sim_strategies;
-    if (one && o->sim_strategies)
+    if (one && o->sim_strategies && weft_run_names_strategy(&q->cli->opts) >= weft_opts_source(&q->cli->opts, "sim.strategies"))
         return weft_fail(WEFT_ERR_REFUSED, "--strategies %s and strategy %s; give one of them", o->sim_strategies, run->cp.strategy);
     if (o->sim_strategies) return split(q->arena, o->sim_strategies, "--strategies", name, NAMES, n);
     if (one) {
@@ -74,7 +74,7 @@ static weft_status layouts(request *q, weft_layout *layout, int *n)
     *n = 1;
     layout[0] = q->cli->run.layout;
     if (!o->sim_layouts) return WEFT_OK;
-    if (weft_opts_given(&q->cli->opts, "parallel.cp_layout"))
+    if (weft_opts_source(&q->cli->opts, "parallel.cp_layout") >= weft_opts_source(&q->cli->opts, "sim.layouts"))
         return weft_fail(WEFT_ERR_REFUSED, "--layouts %s and --cp-layout %s; give one of them", o->sim_layouts, o->cp_layout);
     WEFT_TRY(split(q->arena, o->sim_layouts, "--layouts", name, NAMES, n));
     for (int i = 0; i < *n; i++) WEFT_TRY(weft_layout_parse(name[i], &layout[i]));

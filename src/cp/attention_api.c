@@ -254,6 +254,9 @@ static weft_status check_io(const weft_attention *a, const weft_attention_io *io
 {
     const char *call = backward ? "backward" : "forward";
     const weft_cp_problem *p = &a->problem;
+    if (io->reserved) /* a number there may mean something one day */
+        return weft_fail(WEFT_ERR_REFUSED, "attention %s: io.reserved is %u; it must be 0, as weft_attention_io_init leaves it",
+                         call, io->reserved);
     if (!a->bound) return weft_fail(WEFT_ERR_REFUSED, "attention %s: the last documents were refused; give documents first", call);
     const struct { const void *pointer; int64_t stride, width; const char *name; bool needed; } array[] = {
         {io->q, io->q_stride, (int64_t)p->H * p->D, "q", true},

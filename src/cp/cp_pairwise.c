@@ -58,12 +58,13 @@ static int64_t stripe(const weft_cp_plan *plan)
     return l.kind == WEFT_LAYOUT_STRIPED ? weft_max_i64(l.block, 1) * plan->group : 0;
 }
 
-/* Stripes with a window on both sides, narrower than what lies between two stripes of a rank. */
+/* Stripes with a window on both sides, narrower than what lies between two stripes of a rank. A causal mask is such a
+ * side by itself: beyond the prefix a window to the right adds nothing to it. */
 static bool has_holes(const weft_cp_plan *plan)
 {
     const weft_mask *m = &plan->problem.mask;
     if (stripe(plan) == 0 || m->left < 0 || !(m->causal || m->right >= 0)) return false;
-    int64_t reach = m->left + (m->right < 0 ? 0 : m->right);
+    int64_t reach = m->left + (m->causal || m->right < 0 ? 0 : m->right);
     return reach < (int64_t)(plan->P - 1) * stripe(plan);
 }
 

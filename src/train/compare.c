@@ -34,8 +34,7 @@ weft_status weft_compare_one_rank(const weft_run *run, int threads, const weft_l
     weft_trainer *t = NULL;
     if (!o.global_batch) o.global_batch = o.micro_batch * run->mesh.dp; /* the same sequences per step */
     one.o = &o;
-    one.mesh = (weft_mesh_shape){1, 1, 1, 1};
-    one.cp.strategy = "none";
+    weft_run_one_rank(&one);
     weft_ctx_init(&ctx);
     ctx.threads = threads;
     ctx.log = *log;

@@ -161,7 +161,6 @@ static const weft_opt table[] = {
     {"sim.trace_ranks", "trace-ranks", NULL, WEFT_OPT_TEXT, OFF(sim_trace_ranks), "0-3", NULL, NO_LIMIT,
      "ranks in the time line: numbers and ranges, separated by commas", S},
 
-    {"out", "out", NULL, WEFT_OPT_TEXT, OFF(out), NULL, NULL, NO_LIMIT, "write the computed tensors to this safetensors file", V | A},
     {"plan", "plan", NULL, WEFT_OPT_BOOL, OFF(plan), "false", NULL, NO_LIMIT,
      "print the plan of these options and why other strategies lost, instead of the machine", WEFT_CMD_INFO},
     {"out", "out", NULL, WEFT_OPT_TEXT, OFF(out), NULL, NULL, NO_LIMIT, "write what was computed to this file: tensors (safetensors), a profile (JSON)", V | A | B},
@@ -190,28 +189,14 @@ const weft_opt *weft_run_table(int *n)
     return table;
 }
 
-static bool same_value(const weft_opt *row, const void *a, const void *b)
-{
-    const char *x = (const char *)a + row->offset, *y = (const char *)b + row->offset;
-    switch (row->type) {
-    case WEFT_OPT_BOOL: return *(const bool *)x == *(const bool *)y;
-    case WEFT_OPT_REAL: return !memcmp(x, y, sizeof(double));
-    case WEFT_OPT_TEXT: return true; /* model.dir and model.config */
-    case WEFT_OPT_ENUM: return !strcmp(*(const char *const *)x, *(const char *const *)y);
-    default: return *(const int64_t *)x == *(const int64_t *)y;
-    }
-}
-
-/* A size given beside a model that has its own could not act. Defaults pass: the record of a run holds every key. */
+/* A size given beside a model that has its own could not act. */
 static weft_status check_model_sizes(const weft_opts *opts, const weft_run_options *o)
 {
-    weft_run_options plain = {0};
-    weft_opts defaults;
     if (!o->model_dir && !o->model_config) return WEFT_OK;
-    WEFT_TRY(weft_opts_init(&defaults, opts->table, opts->n, opts->command, &plain, opts->arena));
     for (int i = 0; i < opts->n; i++) {
         const weft_opt *row = &opts->table[i];
-        if (!(row->commands & opts->command) || strncmp(row->key, "model.", 6) || same_value(row, o, &plain)) continue;
+        bool names_model = row->type == WEFT_OPT_TEXT; /* model.dir and model.config themselves */
+        if (strncmp(row->key, "model.", 6) || names_model || !weft_opts_given(opts, row->key)) continue;
         return weft_fail(WEFT_ERR_REFUSED, "%s could not act: %s says what the model is; leave one of them out",
                          row->key, o->model_dir ? o->model_dir : o->model_config);
     }

@@ -9,6 +9,7 @@ typedef struct naming {
     const char *flag;      /* as it was given */
     const char *strategy;  /* what it asks for; NULL: it was not given */
     int64_t size;          /* the size that comes with it; 0: none */
+    int source;            /* a flag is stronger than a file (weft_opts_source) */
 } naming;
 
 static const char *strategy_of_comm_type(const char *type)
@@ -30,28 +31,56 @@ static weft_status refuse_second(const naming *a, const naming *b)
                      b->flag, b->strategy);
 }
 
+/* The size of the strongest source; of one source all sizes must agree. */
+static weft_status settle_size(const naming *given, int n, const weft_opts *opts, int64_t *cp)
+{
+    int strongest = weft_opts_source(opts, "parallel.cp");
+    const char *flag = strongest ? "--context-parallel-size" : NULL;
+    for (int i = 0; i < n; i++) {
+        const naming *x = &given[i];
+        if (!x->size || x->source < strongest) continue;
+        if (flag && x->source == strongest && *cp != x->size)
+            return weft_fail(WEFT_ERR_REFUSED, "%s %lld and %s %lld disagree; give one of them", x->flag, (long long)x->size,
+                             flag, (long long)*cp);
+        *cp = x->size;
+        strongest = x->source;
+        flag = x->flag;
+    }
+    return WEFT_OK;
+}
+
 static weft_status settle_names(weft_run *run, const weft_opts *opts, const weft_run_options *o, int64_t *cp)
 {
     const naming given[] = {
-        {"--cp-strategy", weft_opts_given(opts, "parallel.cp_strategy") ? o->cp_strategy : NULL, 0},
-        {"--cp-comm-type", strategy_of_comm_type(o->cp_comm_type), 0},
-        {"--pcp-size", o->pcp_size ? "pcp" : NULL, o->pcp_size},
-        {"--dcp-size", o->dcp_size ? "dcp" : NULL, o->dcp_size},
+        {"--cp-strategy", o->cp_strategy, 0, weft_opts_source(opts, "parallel.cp_strategy")},
+        {"--cp-comm-type", strategy_of_comm_type(o->cp_comm_type), 0, weft_opts_source(opts, "parallel.cp_comm_type")},
+        {"--pcp-size", o->pcp_size ? "pcp" : NULL, o->pcp_size, weft_opts_source(opts, "parallel.pcp_size")},
+        {"--dcp-size", o->dcp_size ? "dcp" : NULL, o->dcp_size, weft_opts_source(opts, "parallel.dcp_size")},
     };
+    enum { N = sizeof given / sizeof *given };
     const naming *first = NULL;
+    int strongest = 1;
     run->cp.strategy = o->cp_strategy ? o->cp_strategy : "none";
-    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+    for (int i = 0; i < N; i++)
+        if (given[i].strategy && given[i].source > strongest) strongest = given[i].source;
+    for (int i = 0; i < N; i++) {
         const naming *x = &given[i];
-        if (!x->strategy) continue;
+        if (!x->strategy || x->source < strongest) continue;
         if (first) WEFT_TRY(refuse_second(first, x));
-        if (x->size && weft_opts_given(opts, "parallel.cp") && o->cp != x->size)
-            return weft_fail(WEFT_ERR_REFUSED, "%s %lld and --context-parallel-size %lld disagree; give one of them", x->flag,
-                             (long long)x->size, (long long)o->cp);
-        if (x->size) *cp = x->size;
         run->cp.strategy = x->strategy;
         first = x;
     }
-    return WEFT_OK;
+    return settle_size(given, N, opts, cp);
+}
+
+int weft_run_names_strategy(const weft_opts *opts)
+{
+    static const char *const keys[] = {"parallel.cp_strategy", "parallel.cp_comm_type", "parallel.pcp_size",
+                                       "parallel.dcp_size"};
+    int source = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (weft_opts_source(opts, keys[i]) > source) source = weft_opts_source(opts, keys[i]);
+    return source;
 }
 
 static weft_cp_wire wire_of(const char *name)
@@ -80,4 +109,12 @@ weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft
         return weft_fail(WEFT_ERR_REFUSED, "--cp-aggregation-buffer-size %lld: pieces that small only add messages; give at "
                                            "least 64K, or 0 for whole blocks", (long long)o->cp_buffer);
     return WEFT_OK;
+}
+
+void weft_run_one_rank(weft_run *run)
+{
+    run->mesh = (weft_mesh_shape){1, 1, 1, 1};
+    run->cp.strategy = "none";
+    run->cp.head_size = 0;
+    run->cp.keep_heads = false;
 }

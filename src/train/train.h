@@ -69,6 +69,10 @@ typedef struct weft_run { /* the options, checked and resolved */
 
 /* Settles aliases (--pcp-size, --cp-comm-type), parses names, refuses what contradicts. LOCAL */
 weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_run_options *o);
+/* The strongest source that names a strategy in any of the four ways: 0 none, 1 a file, 2 a flag. LOCAL */
+int weft_run_names_strategy(const weft_opts *opts);
+/* The same run on one rank: without strategy, and without what only acts with one. LOCAL */
+void weft_run_one_rank(weft_run *run);
 
 /* The model's config: of a directory, of a config.json, or from the option table. LOCAL */
 weft_status weft_run_model_config(const weft_run *run, weft_model_config *out);

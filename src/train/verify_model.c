@@ -226,8 +226,7 @@ static weft_status compare_with_one_rank(weft_checker *k, const char *dir, weft_
     weft_world *self = NULL;
     weft_checker one = {0};
     weft_run run = *k->run;
-    run.mesh = (weft_mesh_shape){1, 1, 1, 1};
-    run.cp.strategy = "none";
+    weft_run_one_rank(&run);
     weft_ctx_init(&ctx);
     ctx.threads = k->e.ctx->threads;
     limits lim = limits_of(k->run, true);

@@ -205,6 +205,25 @@ static void yaml_is_taken(void **state)
     assert_true(weft_opts_given(&f->o, "cp.overlap.async"));
 }
 
+/* The record of a run names every option; read back it must ask for no more than the user did. */
+static void a_file_that_names_defaults_asks_for_nothing(void **state)
+{
+    fixture *f = *state;
+    static const char *const keys[] = {"cp.strategy", "cp.buffer", "cp.overlap.async", "train.lr", "train.tf32",
+                                       "model.window", "note", "out"};
+    assert_ok(yaml(f, "cp: {strategy: auto, buffer: 4096K, overlap: {async: true}}\ntrain: {lr: 0.0003, tf32: false}\n"
+                      "model: {window: -1}\nnote: none\n"));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (weft_opts_given(&f->o, keys[i])) fail_msg("%s counts as given", keys[i]);
+    assert_ok(flags(f, "--cp-strategy auto --lr 3e-4 --out x"));
+    assert_int_equal(weft_opts_source(&f->o, "cp.strategy"), 2);
+    assert_int_equal(weft_opts_source(&f->o, "train.lr"), 2);
+    assert_int_equal(weft_opts_source(&f->o, "out"), 2);
+    assert_ok(yaml(f, "cp.buffer: 1M\nnote: \"\"\n"));
+    assert_int_equal(weft_opts_source(&f->o, "cp.buffer"), 1);
+    assert_int_equal(weft_opts_source(&f->o, "note"), 1);
+}
+
 static void the_command_line_wins_in_any_order(void **state)
 {
     fixture *f = *state;
@@ -410,7 +429,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(defaults_are_set), T(flags_are_taken), T(flags_are_refused), T(other_commands_rows_are_refused),
-        T(yaml_is_taken), T(the_command_line_wins_in_any_order), T(yaml_is_refused), T(long_keys_and_files_are_refused),
+        T(a_file_that_names_defaults_asks_for_nothing), T(yaml_is_taken), T(the_command_line_wins_in_any_order), T(yaml_is_refused), T(long_keys_and_files_are_refused),
         T(junk_is_refused_or_harmless), T(values_survive_yaml), T(groups_are_written_once), T(help_is_aligned),
         T(table_marks_what_was_given), T(suggestions_leave_no_memory_behind), T(a_bad_default_is_a_fault_of_the_table),
     };

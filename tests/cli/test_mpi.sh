@@ -74,6 +74,8 @@ good bench cp --cp 3 --cp-strategy pcp --make "T=96 H=2 D=8 causal"
 # Each rank sends its 32 rows to both others in forward and again in backward, and T - 32 rows of gradients: 3 x (64 + 64 + 64) x 128 bytes.
 grep -q 'sent     72.00 KiB in 18 messages' "$tmp/stdout" || fail "bench cp: $(grep sent "$tmp/stdout")"
 grep -q '^local .* ms .* us' "$tmp/stdout" || fail "bench cp: no row: $(tail -4 "$tmp/stdout")"
+good bench cp --pcp-size 1 --make "T=96 H=2 D=8 causal"
+grep -q 'P=1\|none' "$tmp/stdout" || fail "bench cp --pcp-size 1 ran on other ranks: $(head -3 "$tmp/stdout")"
 refused "bench cp has no use for the option out" bench cp --out x
 refused "bench profile has no use for the option parallel.cp_strategy" bench profile --cp-strategy ring
 refused "--mpi-progress is for ranks that mpirun starts" attention "$attention/causal_s128.safetensors" --mpi-progress thread

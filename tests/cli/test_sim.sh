@@ -41,6 +41,9 @@ P
 
 refused "did you mean \"ring\"" sim --cp 4 --strategies rign $shape
 refused 'give one of them' sim --cp 4 --strategies ring --cp-strategy pcp $shape
+# a flag wins over the file that it goes with
+printf 'parallel: {cp: 2, cp_strategy: ring, cp_layout: balanced}\ntrain: {seq_length: 64}\n' >"$tmp/sim.yaml"
+good sim sim.yaml --layouts contiguous --strategies pcp $shape
 refused 'give one of them' sim --cp 4 --layouts zigzag --cp-layout zigzag $shape
 refused 'layout' sim --cp 4 --layouts zigzug $shape
 refused 'a name is empty' sim --cp 4 --strategies ring,,pcp $shape

@@ -457,6 +457,9 @@ static weft_status calls_out_of_order(weft_group *group, void *ud)
     weft_status st = expect(weft_attention_backward(a, &io), "run forward first");
     io.k_stride = KD - 1;
     if (st >= 0) st = expect(weft_attention_forward(a, &io), "between rows");
+    io.k_stride = 0;
+    io.reserved = 7;
+    if (st >= 0) st = expect(weft_attention_forward(a, &io), "reserved is 7");
     io.size = 0;
     if (st >= 0) st = expect(weft_attention_forward(a, &io), "_init");
     weft_attention_destroy(a);

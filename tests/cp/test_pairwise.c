@@ -144,6 +144,8 @@ static void stripes(void **state)
                                        {true, 4, -1, 0},
                                        {false, 2, 1, 0},
                                        {true, 3, -1, 30},
+                                       {true, 1, 60, 0}, /* right of a causal query there is nothing to reach */
+                                       {true, 1, 60, 30},
                                        {true, -1, -1, 0}};
     for (int64_t block = 1; block <= 7; block += 3)
         for (size_t m = 0; m < sizeof narrow / sizeof *narrow; m++)

@@ -110,7 +110,7 @@ typedef struct weft_attn_run { /* how to run: everything that does not change re
 } weft_attn_run;
 
 typedef struct weft_attn_ops {
-    const char *name; /* "avx512 64x128" for plans that print themselves */
+    const char *name; /* "avx512 64x120" for plans that print themselves */
     /* state: acc = 0, m = -inf, l = 0 for `rows` rows */
     void (*start)(const weft_attn_desc *d, void *acc, void *m, void *l, int64_t rows);
     void (*forward)(const weft_attn_desc *d, const weft_attn_fwd_io *io, const weft_attn_pair *pairs, int64_t n,
