@@ -38,8 +38,8 @@ WEFT_API int weft_group_rank(const weft_group *group); /* LOCAL */
 WEFT_API int weft_group_size(const weft_group *group); /* LOCAL */
 
 /* Seconds that this rank waits for another before a call ends with WEFT_ERR_TIMEOUT and a message that
- * names rank, peer and place. Default 120. LOCAL */
-WEFT_API void weft_group_set_timeout(weft_group *group, double seconds);
+ * names rank, peer and place. Default 120; refuses what is not above 0. LOCAL */
+WEFT_API weft_status weft_group_set_timeout(weft_group *group, double seconds);
 
 #ifdef __cplusplus
 }

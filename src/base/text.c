@@ -37,6 +37,16 @@ void weft_text_free(weft_text *t)
     *t = (weft_text){0};
 }
 
+void weft_line_add(weft_line *l, const char *fmt, ...)
+{
+    if (l->used >= l->size) return;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(l->text + l->used, l->size - l->used, fmt, ap);
+    va_end(ap);
+    if (n > 0) l->used += (size_t)n;
+}
+
 void weft_text_wrap(weft_text *t, const char *words, int left, int width, int column)
 {
     bool fresh = true;

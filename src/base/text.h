@@ -15,6 +15,9 @@ void weft_text_free(weft_text *t);
 /* Words from column `left` to `width`, and a newline; the cursor stands at `column`. A longer word sticks out. */
 void weft_text_wrap(weft_text *t, const char *words, int left, int width, int column);
 
+typedef struct weft_line { char *text; size_t size, used; } weft_line; /* a text in a place of fixed size, cut where it is full */
+void weft_line_add(weft_line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* The name in names[0..n) nearest to `word` by edit distance, or NULL when none is near. */
 const char *weft_suggest(const char *word, const char *const *names, int n);
 

@@ -271,8 +271,10 @@ static weft_status run_session(session *s)
     if (s->root) weft_progress_done(&s->progress);
     WEFT_TRY(trained);
     /* Rank 0 samples and compares by itself for a while; the others wait for its verdict. */
-    weft_world_set_timeout(s->world, 1e7);
-    return weft_agree(e->mesh.all, finish(s)); /* a comparison that failed included: rank 0 alone knows of it */
+    WEFT_TRY(weft_world_set_timeout(s->world, INFINITY));
+    weft_status st = weft_agree(e->mesh.all, finish(s)); /* a comparison that failed included: rank 0 alone knows of it */
+    WEFT_TRY(weft_world_set_timeout(s->world, o->timeout));
+    return st;
 }
 
 static weft_status train_body(weft_cli *cli, weft_world *world)

@@ -22,12 +22,12 @@ static weft_req *next_request(batch *b) { return &b->c->world->reqs[b->n++]; }
 
 static void take(batch *b, void *buf, size_t bytes, int peer)
 {
-    if (b->st == WEFT_OK) b->st = weft_irecv(b->c, buf, bytes, peer, b->tag, WEFT_MEM_HOST, NULL, next_request(b));
+    if (b->st == WEFT_OK) b->st = weft__irecv(b->c, buf, bytes, peer, b->tag, next_request(b));
 }
 
 static void give(batch *b, const void *buf, size_t bytes, int peer)
 {
-    if (b->st == WEFT_OK) b->st = weft_isend(b->c, buf, bytes, peer, b->tag, WEFT_MEM_HOST, NULL, next_request(b));
+    if (b->st == WEFT_OK) b->st = weft__isend(b->c, buf, bytes, peer, b->tag, next_request(b));
 }
 
 /* A collective that stops half-way leaves transfers behind that nobody waits for: the world is done for. */

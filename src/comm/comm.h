@@ -108,7 +108,9 @@ weft_comm *weft_world_all(const weft_world *w); /* the group of all ranks in ord
 void weft_world_describe(const weft_world *w, char *text, size_t n);
 /* Processors that this rank may use, and how many ranks share them (itself included). LOCAL */
 void weft_world_cpus(const weft_world *w, int *cpus, int *sharers);
-void weft_world_set_timeout(weft_world *w, double seconds); /* default 120 */
+/* Seconds that a wait lasts at most; default 120, in simulated worlds none: a dead-lock is found without. Refuses what is
+ * not above 0. Time in which this process was suspended does not count. LOCAL */
+weft_status weft_world_set_timeout(weft_world *w, double seconds);
 
 /* What this rank is doing, for error messages of others: op is a string constant. LOCAL, cheap. */
 void weft_place(weft_world *w, const char *op, int layer, int step);
@@ -154,7 +156,8 @@ typedef struct weft_req { /* owned by the caller; must not move between post and
 
 enum { WEFT_TAG_USER_MAX = 1 << 20 }; /* tags 0 .. WEFT_TAG_USER_MAX-1 are the caller's */
 
-/* Non-blocking; peer is a group rank (not this rank); bytes 0 completes at once and sends nothing.
+/* Non-blocking; peer is a group rank (not this rank); bytes 0 completes at once and sends nothing. A call that is refused
+ * while transfers of this rank are under way ends the world: nobody would wait for them.
  * Sizes of the two ends must agree; when they do not, both get an error. */
 weft_status weft_isend(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
                        weft_queue *queue, weft_req *req);

@@ -19,7 +19,7 @@ weft_comm *weft_group_comm(const weft_group *g) { return g->comm; }
 
 int weft_group_rank(const weft_group *g) { return weft_world_rank(g->world); }
 int weft_group_size(const weft_group *g) { return weft_world_size(g->world); }
-void weft_group_set_timeout(weft_group *g, double seconds) { weft_world_set_timeout(g->world, seconds); }
+weft_status weft_group_set_timeout(weft_group *g, double seconds) { return weft_world_set_timeout(g->world, seconds); }
 
 void weft_group_abort(weft_group *g, weft_status status, const char *message) { weft_world_abort(g->world, status, message); }
 

@@ -1,11 +1,11 @@
 /* local_map.c — making and joining the shared mapping, the record of the first failure, places, doorbells. */
 #include "comm/local_map.h"
+#include "comm/world.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,17 +235,8 @@ bool weft_local_failed(const weft_local *m)
 
 weft_status weft_local_fail_with(const weft_local *m, weft_status st)
 {
-    const local_header *h = m->header;
-    char name[16];
-    snprintf(name, sizeof name, "rank %d", h->failed_rank);
-    size_t n = strlen(name);
-    /* Most messages of this room name their rank already, and one that ranks agreed on names the rank that failed. */
-    if (strncmp(h->failed_message, name, n) == 0 && strchr(" :", h->failed_message[n]))
-        return weft_fail(st, "%s", h->failed_message);
-    int other, length = 0;
-    if (sscanf(h->failed_message, "rank %d:%n", &other, &length) == 1 && length > 0)
-        return weft_fail(st, "%s", h->failed_message);
-    return weft_fail(st, "%s: %s", name, h->failed_message);
+    char text[WEFT_LOCAL_MESSAGE + 16];
+    return weft_fail(st, "%s", weft__with_rank(text, sizeof text, m->header->failed_rank, m->header->failed_message));
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------- */
@@ -282,9 +273,7 @@ void weft_local_place_text(const local_area *a, char *text, size_t n)
     }
     char op[sizeof words + 1] = "";
     memcpy(op, words, sizeof words);
-    int k = snprintf(text, n, "%s", op[0] ? op : "start");
-    if (layer >= 0 && op[0] && k >= 0 && (size_t)k < n) k += snprintf(text + k, n - (size_t)k, ", layer %d", layer);
-    if (step >= 0 && op[0] && k >= 0 && (size_t)k < n) snprintf(text + k, n - (size_t)k, ", step %d", step);
+    weft__place_text(text, n, op[0] ? op : "start", op[0] ? layer : -1, op[0] ? step : -1);
 }
 
 void weft_local_present(local_area *a)
@@ -345,62 +334,52 @@ static bool same_op(const local_area *a, const local_area *b)
     return true;
 }
 
-typedef struct line { char *text; size_t n, used; } line;
-
-static void add(line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(line *l, const char *fmt, ...)
-{
-    if (l->used >= l->n) return;
-    va_list ap;
-    va_start(ap, fmt);
-    int k = vsnprintf(l->text + l->used, l->n - l->used, fmt, ap);
-    va_end(ap);
-    if (k > 0) l->used += (size_t)k;
-}
-
 /* "rank 3", with its place when it does something else than the rank that was named first: it may have strayed. */
-static void add_rank(const weft_local *m, int rank, int named, line *l)
+static void add_rank(const weft_local *m, int rank, int named, weft_line *l)
 {
     char place[80];
     weft_local_place_text(&m->areas[rank], place, sizeof place);
-    if (same_op(&m->areas[rank], &m->areas[named])) add(l, "rank %d", rank);
-    else add(l, "rank %d (in %s)", rank, place);
+    if (same_op(&m->areas[rank], &m->areas[named])) weft_line_add(l, "rank %d", rank);
+    else weft_line_add(l, "rank %d (in %s)", rank, place);
 }
 
-static void add_circle(const weft_local *m, int first, int named, line *l)
+/* chain[n]: more steps than there are ranks, so one came twice. What is told are the steps that were taken: to take them
+ * again could lead elsewhere, and never back, because waits change meanwhile. */
+static void add_circle(const weft_local *m, const int *chain, int n, weft_line *l)
 {
-    int rank = first;
-    add(l, "; it waits in a circle of ranks (a dead-lock): ");
-    do {
-        add_rank(m, rank, named, l);
-        add(l, " -> ");
-        rank = next_in_chain(m, rank);
-        if (rank < 0) return; /* it went on meanwhile */
-    } while (rank != first);
-    add(l, "rank %d", first);
+    int first = 0, again = n;
+    for (int j = n - 1; j > 0; j--)
+        for (int i = 0; i < j; i++)
+            if (chain[i] == chain[j]) first = i, again = j;
+    weft_line_add(l, "; it waits in a circle of ranks (a dead-lock): ");
+    for (int i = first; i < again; i++) {
+        add_rank(m, chain[i], chain[0], l);
+        weft_line_add(l, " -> ");
+    }
+    weft_line_add(l, "rank %d", chain[first]);
 }
 
-static void add_chain(const weft_local *m, const int *through, int n, int end, line *l)
+static void add_chain(const weft_local *m, const int *through, int n, int end, weft_line *l)
 {
     char last[160];
     one_peer_text(m, end, last, sizeof last);
-    add(l, n ? "; it waits, through " : "; it waits: ");
+    weft_line_add(l, n ? "; it waits, through " : "; it waits: ");
     for (int i = 1; i <= n; i++) {
         add_rank(m, through[i], through[0], l);
-        add(l, i < n ? ", " : ": ");
+        weft_line_add(l, i < n ? ", " : ": ");
     }
-    add(l, "%s", last);
+    weft_line_add(l, "%s", last);
 }
 
 /* Names the peer, and where the chain of waits that starts at it ends: the rank that holds up all others. */
 void weft_local_peer_text(const weft_local *m, int rank, char *text, size_t n)
 {
     int chain[WEFT_LOCAL_RANKS_MAX + 1] = {rank}, hops = 0, ranks = m->header->ranks;
-    line l = {text, n, 0};
+    weft_line l = {text, n, 0};
     one_peer_text(m, rank, text, n);
     l.used = strlen(text);
     for (int next; hops < ranks && (next = next_in_chain(m, chain[hops])) >= 0;) chain[++hops] = next;
-    if (hops == ranks) add_circle(m, chain[hops], rank, &l); /* more steps than there are other ranks */
+    if (hops == ranks) add_circle(m, chain, hops + 1, &l);
     else if (hops > 0) add_chain(m, chain, hops - 1, chain[hops], &l);
 }
 

@@ -6,20 +6,24 @@
 
 /* ---- posting ---------------------------------------------------------------------------------------- */
 
-static weft_status check_post(weft_comm *c, const void *buf, bool needs_buffer, size_t bytes, int peer, int tag,
+/* A call that is refused with transfers under way: who gets the error leaves, and nobody waits for them. They end with
+ * the world, and before their memory goes. */
+static weft_status refuse_post(weft_comm *c, weft_status st)
+{
+    return c->world->flight.open > 0 ? weft_world_fail(c->world, st) : st;
+}
+
+static weft_status judge_post(const weft_comm *c, const void *buf, bool needs_buffer, size_t bytes, int peer,
                               weft_mem_kind kind, const char *verb)
 {
     static const char *const kinds[] = {"host", "shared", "pinned", "device"};
     const weft_world *w = c->world;
-    WEFT_TRY(weft_world_good(w));
     if (peer < 0 || peer >= c->size)
         return weft_fail(WEFT_ERR_REFUSED, "rank %d: %s: peer %d is not in group %s; give 0 to %d", w->rank, verb, peer,
                          c->name, c->size - 1);
     if (peer == c->rank)
         return weft_fail(WEFT_ERR_REFUSED, "rank %d: %s to or from itself in group %s; copy the bytes instead", w->rank,
                          verb, c->name);
-    if (tag < 0)
-        return weft_fail(WEFT_ERR_REFUSED, "rank %d: %s: tag %d; give 0 to %d", w->rank, verb, tag, WEFT_TAG_USER_MAX - 1);
     if (needs_buffer && !buf && bytes > 0)
         return weft_fail(WEFT_ERR_REFUSED, "rank %d: %s of %zu bytes without a buffer", w->rank, verb, bytes);
     if (!(w->tp->mem_kinds >> kind & 1u))
@@ -27,6 +31,14 @@ static weft_status check_post(weft_comm *c, const void *buf, bool needs_buffer, 
                          "rank %d: %s: transport %s does not move %s memory; copy it to a host buffer first", w->rank,
                          verb, w->tp->name, kinds[kind]);
     return WEFT_OK;
+}
+
+static weft_status check_post(weft_comm *c, const void *buf, bool needs_buffer, size_t bytes, int peer, weft_mem_kind kind,
+                              const char *verb)
+{
+    WEFT_TRY(weft_world_good(c->world));
+    weft_status st = judge_post(c, buf, needs_buffer, bytes, peer, kind, verb);
+    return st == WEFT_OK ? WEFT_OK : refuse_post(c, st);
 }
 
 /* A failure between posts leaves transfers behind that nobody will wait for: it ends the world. */
@@ -49,16 +61,19 @@ static void open_request(weft_req *req, weft_comm *c, size_t bytes, int peer, in
     }
 }
 
-weft_status weft_isend(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
-                       weft_queue *queue, weft_req *req)
+/* The transport keeps a request that it took; one that it did not take leaves an exchange half-posted. */
+static weft_status posted(weft_world *w, weft_status st) { return st == WEFT_OK ? WEFT_OK : weft_world_fail(w, st); }
+
+static weft_status post_send(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                             weft_queue *queue, weft_req *req)
 {
     weft_world *w = c->world;
     *req = (weft_req){0};
     WEFT_TRY(pass_fault(w, "comm.send"));
-    WEFT_TRY(check_post(c, buf, true, bytes, peer, tag, kind, "send"));
+    WEFT_TRY(check_post(c, buf, true, bytes, peer, kind, "send"));
     open_request(req, c, bytes, peer, tag);
     req->send = buf;
-    return bytes == 0 ? WEFT_OK : w->tp->post_send(w->ep, req, queue);
+    return bytes == 0 ? WEFT_OK : posted(w, w->tp->post_send(w->ep, req, queue));
 }
 
 static weft_status post_recv(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
@@ -67,16 +82,44 @@ static weft_status post_recv(weft_comm *c, void *buf, size_t bytes, int peer, in
     weft_world *w = c->world;
     *req = (weft_req){0};
     WEFT_TRY(pass_fault(w, "comm.recv"));
-    WEFT_TRY(check_post(c, buf, !(flags & WEFT_REQ_MAY_VIEW), bytes, peer, tag, kind, "receive"));
+    WEFT_TRY(check_post(c, buf, !(flags & WEFT_REQ_MAY_VIEW), bytes, peer, kind, "receive"));
     open_request(req, c, bytes, peer, tag);
     req->recv = buf;
     req->flags = flags;
-    return bytes == 0 ? WEFT_OK : w->tp->post_recv(w->ep, req, queue);
+    return bytes == 0 ? WEFT_OK : posted(w, w->tp->post_recv(w->ep, req, queue));
+}
+
+weft_status weft__isend(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_req *req)
+{
+    return post_send(c, buf, bytes, peer, tag, WEFT_MEM_HOST, NULL, req);
+}
+
+weft_status weft__irecv(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_req *req)
+{
+    return post_recv(c, buf, bytes, peer, tag, WEFT_MEM_HOST, NULL, 0, req);
+}
+
+/* Tags above the caller's are those of collectives: a message there would be taken for one of theirs. */
+static weft_status check_tag(weft_comm *c, int tag, const char *verb)
+{
+    if (tag >= 0 && tag < WEFT_TAG_USER_MAX) return WEFT_OK;
+    return refuse_post(c, weft_fail(WEFT_ERR_REFUSED, "rank %d: %s: tag %d; give 0 to %d", c->world->rank, verb, tag,
+                                    WEFT_TAG_USER_MAX - 1));
+}
+
+weft_status weft_isend(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
+                       weft_queue *queue, weft_req *req)
+{
+    *req = (weft_req){0};
+    WEFT_TRY(check_tag(c, tag, "send"));
+    return post_send(c, buf, bytes, peer, tag, kind, queue, req);
 }
 
 weft_status weft_irecv(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
                        weft_queue *queue, weft_req *req)
 {
+    *req = (weft_req){0};
+    WEFT_TRY(check_tag(c, tag, "receive"));
     return post_recv(c, buf, bytes, peer, tag, kind, queue, 0, req);
 }
 
@@ -106,6 +149,8 @@ weft_status weft_irecv_view(weft_comm *c, void *buf, size_t bytes, int peer, int
                             weft_queue *queue, weft_req *req)
 {
     int flags = weft_world_peer_memory(c->world) ? WEFT_REQ_MAY_VIEW : 0;
+    *req = (weft_req){0};
+    WEFT_TRY(check_tag(c, tag, "receive"));
     return post_recv(c, buf, bytes, peer, tag, kind, queue, flags, req);
 }
 
@@ -163,12 +208,24 @@ const char *weft_tag_name(int tag, char *buf, size_t n)
     return buf;
 }
 
-static const char *place_text(const weft_world *w, char *buf, size_t n)
+const char *weft__place_text(char *text, size_t n, const char *op, int layer, int step)
 {
-    int k = snprintf(buf, n, "%s", w->op);
-    if (w->layer >= 0 && k >= 0 && (size_t)k < n) k += snprintf(buf + k, n - (size_t)k, ", layer %d", w->layer);
-    if (w->step >= 0 && k >= 0 && (size_t)k < n) snprintf(buf + k, n - (size_t)k, ", step %d", w->step);
-    return buf;
+    weft_line l = {text, n, 0};
+    weft_line_add(&l, "%s", op);
+    if (layer >= 0) weft_line_add(&l, ", layer %d", layer);
+    if (step >= 0) weft_line_add(&l, ", step %d", step);
+    return text;
+}
+
+/* Most messages of this room name their rank already; one that ranks agreed on names the rank that failed. */
+const char *weft__with_rank(char *text, size_t n, int rank, const char *message)
+{
+    int other, length = 0;
+    bool named = sscanf(message, "rank %d%n", &other, &length) == 1 &&
+                 (message[length] == ':' || (other == rank && message[length] == ' '));
+    if (named) snprintf(text, n, "%s", message);
+    else snprintf(text, n, "rank %d: %s", rank, message);
+    return text;
 }
 
 static weft_status mismatch(const weft_req *r)
@@ -200,7 +257,7 @@ static weft_status timed_out(const weft_req *r)
     if (w->tp->peer_state) w->tp->peer_state(w->ep, peer, state, sizeof state);
     open_text(r, open, sizeof open);
     return weft_fail(WEFT_ERR_TIMEOUT, "rank %d in %s: %s rank %d (group %s, %s) passed its deadline of %.3g s with %s; %s",
-                     w->rank, place_text(w, place, sizeof place), r->send ? "send to" : "receive from", peer,
+                     w->rank, weft__place_text(place, sizeof place, w->op, w->layer, w->step), r->send ? "send to" : "receive from", peer,
                      r->comm->name, weft_tag_name(r->tag, tag, sizeof tag), w->timeout, open, state);
 }
 
@@ -243,8 +300,8 @@ static bool tell_collective(weft_world *w, const weft_req *r)
     return true;
 }
 
-/* Blocks until `r` is complete or `deadline` has passed. */
-static weft_status wait_one(weft_world *w, const weft_req *r, double begin, weft_deadline deadline)
+/* Blocks until `r` is complete or the deadline has passed. */
+static weft_status wait_one(weft_world *w, const weft_req *r, double begin, weft_deadline *deadline)
 {
     enum { LASTS_MS = 20 };
     bool lasts = false, told = false;
@@ -253,9 +310,8 @@ static weft_status wait_one(weft_world *w, const weft_req *r, double begin, weft
         bool moved;
         st = poll_once(w, r, &moved);
         if (st != WEFT_OK || finished(r)) break;
-        double now = weft_now(&w->ctx->clock);
-        if (now > deadline.at) st = weft_world_fail(w, timed_out(r));
-        else if (!lasts && now > begin + LASTS_MS * 1e-3) lasts = true, told = tell_collective(w, r);
+        if (weft_deadline_look(&w->ctx->clock, deadline)) st = weft_world_fail(w, timed_out(r));
+        else if (!lasts && deadline->looked > begin + LASTS_MS * 1e-3) lasts = true, told = tell_collective(w, r);
         round = moved ? 0 : round + 1;
         if (st == WEFT_OK && !moved && w->tp->idle) w->tp->idle(w->ep, round);
     }
@@ -271,15 +327,16 @@ weft_status weft_wait_all(weft_req *reqs, int n)
     weft_comm *c = reqs[first].comm;
     weft_world *w = c->world;
     WEFT_TRY(pass_fault(w, "comm.wait"));
-    double begin = weft_now(&w->ctx->clock);
-    weft_deadline deadline = {begin + w->timeout};
+    weft_deadline deadline = weft_deadline_in(&w->ctx->clock, w->timeout);
+    double begin = deadline.looked;
     weft_status st = WEFT_OK;
     for (int i = first; i < n && st == WEFT_OK; i++) {
         if (finished(&reqs[i])) continue;
-        WEFT_TRY(weft_world_good(w));
+        st = weft_world_good(w);
+        if (st != WEFT_OK) break;
         if (w->tp->waiting) w->tp->waiting(w->ep, (int)reqs[i].priv[WEFT_REQ_PEER]);
         w->waits_on = &reqs[i];
-        st = wait_one(w, &reqs[i], begin, deadline);
+        st = wait_one(w, &reqs[i], begin, &deadline);
     }
     w->waits_on = NULL;
     if (w->tp->waiting) w->tp->waiting(w->ep, -1);

@@ -33,21 +33,44 @@ void weft_sim_wake(weft_sim_rank *r, double time)
         r->blocked = true;
 }
 
+static bool concerns(const weft_sim_transfer *t, int rank) { return rank < 0 || t->from->rank == rank || t->to->rank == rank; }
+
+static void free_transfer(weft_sim *s, weft_sim_transfer *t)
+{
+    t->next = s->free_transfers;
+    s->free_transfers = t;
+}
+
+static void drop_held(weft_sim *s, weft_sim_transfer **link, int rank)
+{
+    while (*link) {
+        weft_sim_transfer *t = *link;
+        if (concerns(t, rank)) *link = t->next, free_transfer(s, t);
+        else link = &t->next;
+    }
+}
+
+/* Forgets every transfer of a rank, of all ranks when it is -1. No request is touched: their memory may be gone. */
+static void drop_transfers(weft_sim *s, int rank)
+{
+    weft_sim_table_drop(&s->waiting, rank);
+    for (int i = 0; i < s->ranks; i++) drop_held(s, &s->rank[i].held, rank);
+    size_t all = s->heap.n;
+    s->heap.n = 0;
+    for (size_t i = 0; i < all; i++) {
+        weft_sim_entry e = s->heap.entry[i]; /* fewer go in than have been read: no entry is overwritten before */
+        if (!(e.order & WEFT_SIM_RANK) && concerns(e.what, rank)) free_transfer(s, e.what);
+        else weft_sim_heap_push(&s->heap, e);
+    }
+}
+
 void weft_sim_fail(weft_sim *s, weft_status st, const char *message)
 {
     if (s->failed != WEFT_OK) return;
     s->failed = st;
     snprintf(s->message, sizeof s->message, "%s", message);
-    /* The requests' memory may go away from now on. */
-    weft_sim_table_clear(&s->waiting);
-    size_t all = s->heap.n;
-    s->heap.n = 0;
-    for (size_t i = 0; i < all; i++)
-        if (s->heap.entry[i].order & WEFT_SIM_RANK) weft_sim_heap_push(&s->heap, s->heap.entry[i]);
-    for (int i = 0; i < s->ranks; i++) {
-        s->rank[i].held = NULL;
-        weft_sim_wake(&s->rank[i], s->rank[i].time);
-    }
+    drop_transfers(s, -1);
+    for (int i = 0; i < s->ranks; i++) weft_sim_wake(&s->rank[i], s->rank[i].time);
 }
 
 static weft_status no_memory(weft_sim *s)
@@ -104,8 +127,8 @@ static weft_status add_event(weft_sim *s, double time, weft_sim_transfer *t)
 
 static weft_status begin(weft_sim *s, weft_sim_transfer *t, double now)
 {
-    weft_sim_rank *from = rank_of(t->send), *to = rank_of(t->recv);
-    path p = path_of(&s->model, from->rank, to->rank);
+    weft_sim_rank *from = t->from;
+    path p = path_of(&s->model, from->rank, t->to->rank);
     t->begin = later(now, from->out_free[p.reach]);
     from->out_free[p.reach] = t->begin + (double)t->send->bytes / p.port;
     return add_event(s, t->begin + p.latency, t);
@@ -113,8 +136,8 @@ static weft_status begin(weft_sim *s, weft_sim_transfer *t, double now)
 
 static void arrive(weft_sim *s, weft_sim_transfer *t, double now)
 {
-    weft_sim_rank *from = rank_of(t->send), *to = rank_of(t->recv);
-    path p = path_of(&s->model, from->rank, to->rank);
+    weft_sim_rank *to = t->to;
+    path p = path_of(&s->model, t->from->rank, to->rank);
     double enter = later(now, to->in_free[p.reach]), bytes = (double)t->send->bytes;
     to->in_free[p.reach] = enter + bytes / p.port;
     t->arrived = true;
@@ -132,8 +155,8 @@ static void deliver(weft_sim *s, weft_sim_transfer *t)
 {
     weft_req *send = t->send, *recv = t->recv;
     if (!without_memory(s, send->send) && !without_memory(s, recv->recv)) memcpy(recv->recv, send->send, send->bytes);
-    weft_trace_emit(&rank_of(recv)->ctx.trace, "transfer", recv->comm->name, t->begin, *s->event_time,
-                    (int64_t)recv->bytes, rank_of(send)->rank);
+    weft_trace_emit(&t->to->ctx.trace, "transfer", recv->comm->name, t->begin, *s->event_time,
+                    (int64_t)recv->bytes, t->from->rank);
     send->done_bytes = send->bytes;
     recv->done_bytes = recv->bytes;
 }
@@ -158,8 +181,7 @@ void weft_sim_event(weft_sim *s, weft_sim_entry e)
     finish(t->send, WEFT_REQ_DONE, e.time);
     finish(t->recv, WEFT_REQ_DONE, e.time);
     s->event_time = NULL;
-    t->next = s->free_transfers;
-    s->free_transfers = t;
+    free_transfer(s, t);
 }
 
 /* ---- taking turns ------------------------------------------------------------------------------------- */
@@ -226,8 +248,9 @@ static weft_status post(void *ep, weft_req *req, weft_queue *queue)
     if (other->bytes != req->bytes) return refuse_sizes(me, req, other);
     weft_sim_transfer *t = new_transfer(s);
     if (!t) return no_memory(s);
-    *t = (weft_sim_transfer){.send = req->send ? req : other, .recv = req->send ? other : req};
     weft_sim_rank *peer = rank_of(other);
+    *t = req->send ? (weft_sim_transfer){.send = req, .recv = other, .from = me, .to = peer}
+                   : (weft_sim_transfer){.send = other, .recv = req, .from = peer, .to = me};
     if (!s->model.needs_poll || peer->blocked) return begin(s, t, me->time);
     t->next = peer->held;
     peer->held = t;
@@ -266,18 +289,19 @@ static void abort_job(void *ep, weft_status st, const char *message)
 {
     weft_sim_rank *me = ep;
     char text[WEFT_SIM_ERROR];
+    if (me->sim->failed != WEFT_OK) return;
+    drop_transfers(me->sim, me->rank); /* its function may have returned, and freed what it had posted */
     catch_up(me); /* a failure too happens at its time: what others did before is done */
-    /* Most messages of this room name their rank already. */
-    if (strncmp(message, "rank ", 5) == 0) snprintf(text, sizeof text, "%s", message);
-    else snprintf(text, sizeof text, "rank %d: %s", me->rank, message);
-    weft_sim_fail(me->sim, st, text);
+    weft_sim_fail(me->sim, st, weft__with_rank(text, sizeof text, me->rank, message));
 }
 
 static void peer_state(void *ep, int peer, char *text, size_t n)
 {
     const weft_sim_rank *r = &((const weft_sim_rank *)ep)->sim->rank[peer];
+    char place[96];
     if (r->left || !r->world) snprintf(text, n, "rank %d has left", peer);
-    else snprintf(text, n, "rank %d is in %s, layer %d, step %d", peer, r->world->op, r->world->layer, r->world->step);
+    else snprintf(text, n, "rank %d is in %s", peer,
+                  weft__place_text(place, sizeof place, r->world->op, r->world->layer, r->world->step));
 }
 
 static const weft_mem_provider *buffers(void *ep)

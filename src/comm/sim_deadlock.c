@@ -3,21 +3,6 @@
  * ends in a cycle or at a rank that has left. */
 #include "comm/sim_impl.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-typedef struct line { char *text; size_t used, size; } line;
-
-static void add(line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(line *l, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(l->text + l->used, l->size - l->used, fmt, ap);
-    va_end(ap);
-    if (n > 0) l->used = l->used + (size_t)n < l->size ? l->used + (size_t)n : l->size - 1;
-}
-
 static const weft_req *request_of(const weft_sim_rank *r) { return r->world && !r->left ? r->world->waits_on : NULL; }
 
 /* The rank that r waits for; -1: it waits for none. */
@@ -42,37 +27,35 @@ static int smallest_of_cycle(const weft_sim *s, int in)
     return least;
 }
 
-static void add_rank(line *l, const weft_sim *s, int r)
+static void add_rank(weft_line *l, const weft_sim *s, int r)
 {
     const weft_world *w = s->rank[r].world;
     const weft_req *req = w->waits_on;
-    char tag[32];
-    add(l, "rank %d waits in %s", r, w->op);
-    if (w->layer >= 0) add(l, ", layer %d", w->layer);
-    if (w->step >= 0) add(l, ", step %d", w->step);
-    add(l, " for a %s rank %d (group %s, %s)", req->send ? "send to" : "receive from", (int)req->priv[WEFT_REQ_PEER],
-        req->comm->name, weft_tag_name(req->tag, tag, sizeof tag));
+    char tag[32], place[96];
+    weft_line_add(l, "rank %d waits in %s for a %s rank %d (group %s, %s)", r,
+                  weft__place_text(place, sizeof place, w->op, w->layer, w->step), req->send ? "send to" : "receive from",
+                  (int)req->priv[WEFT_REQ_PEER], req->comm->name, weft_tag_name(req->tag, tag, sizeof tag));
 }
 
 /* From `first` along "waits for", until `last` comes again or a rank waits for none. The first few in words. */
-static void add_chain(line *l, const weft_sim *s, int first)
+static void add_chain(weft_line *l, const weft_sim *s, int first)
 {
     enum { IN_WORDS = 3 };
     int r = first, n = 0;
     do {
-        if (n > 0) add(l, " -> ");
+        if (n > 0) weft_line_add(l, " -> ");
         if (n < IN_WORDS) add_rank(l, s, r);
-        else add(l, "%d", r);
+        else weft_line_add(l, "%d", r);
         r = next_of(s, r);
         n++;
     } while (r != first && next_of(s, r) >= 0);
-    if (r == first) add(l, " -> rank %d", r);
-    else add(l, " -> rank %d has left", r);
+    if (r == first) weft_line_add(l, " -> rank %d", r);
+    else weft_line_add(l, " -> rank %d has left", r);
 }
 
 void weft_sim_deadlock_text(const weft_sim *s, char *text, size_t n)
 {
-    line l = {text, 0, n};
+    weft_line l = {text, n, 0};
     int waiting = 0, first = -1, cycle = -1;
     for (int r = 0; r < s->ranks; r++) {
         if (next_of(s, r) < 0) continue;
@@ -80,8 +63,8 @@ void weft_sim_deadlock_text(const weft_sim *s, char *text, size_t n)
         if (first < 0) first = r;
         if (cycle < 0) cycle = find_cycle(s, r);
     }
-    add(&l, "dead-lock: %d of %d ranks wait: ", waiting, s->ranks);
+    weft_line_add(&l, "dead-lock: %d of %d ranks wait: ", waiting, s->ranks);
     if (cycle >= 0) add_chain(&l, s, smallest_of_cycle(s, cycle));
     else if (first >= 0) add_chain(&l, s, first);
-    else add(&l, "none of them for a message");
+    else weft_line_add(&l, "none of them for a message");
 }

@@ -34,22 +34,37 @@ weft_sim_entry weft_sim_heap_pop(weft_sim_heap *h);          /* n > 0 */
 
 /* ---- requests that wait for their other end (sim_match.c) --------------------------------------------- */
 
-typedef struct weft_sim_bucket { weft_req *first, **end; } weft_sim_bucket; /* in order of posting */
+typedef struct weft_sim_waiter {
+    weft_req *req;
+    int from, to, tag;
+    uint32_t comm;
+    bool send;
+    uint32_t next;        /* of its bucket, or of the free ones */
+} weft_sim_waiter;
+
+typedef struct weft_sim_bucket { uint32_t first, last; } weft_sim_bucket; /* in order of posting */
 typedef struct weft_sim_table {
+    weft_sim_waiter *waiter;
     weft_sim_bucket *bucket;
-    size_t n, buckets; /* buckets: a power of two */
+    size_t n, capacity, buckets; /* buckets: a power of two */
+    uint32_t free;
 } weft_sim_table;
 
 bool weft_sim_table_init(weft_sim_table *t);
+void weft_sim_table_free(weft_sim_table *t);
 /* Takes the oldest request that `r` fits out of the table; NULL: there is none. */
-weft_req *weft_sim_take(weft_sim_table *t, const weft_req *r);
+weft_req *weft_sim_take(weft_sim_table *t, weft_req *r);
 bool weft_sim_put(weft_sim_table *t, weft_req *r); /* false: no memory */
-void weft_sim_table_clear(weft_sim_table *t);
+/* Forgets what a rank has posted, of all ranks when it is -1, without touching the requests. */
+void weft_sim_table_drop(weft_sim_table *t, int rank);
 
 /* ---- the job ------------------------------------------------------------------------------------------ */
 
+typedef struct weft_sim_rank weft_sim_rank;
+
 typedef struct weft_sim_transfer { /* a matched pair */
     weft_req *send, *recv;
+    weft_sim_rank *from, *to;
     double begin;                   /* its first byte leaves the sender */
     bool arrived;                   /* the next event is its end */
     struct weft_sim_transfer *next; /* free, or held until a rank looks */
@@ -57,7 +72,7 @@ typedef struct weft_sim_transfer { /* a matched pair */
 
 enum { WEFT_SIM_NEAR, WEFT_SIM_FAR, WEFT_SIM_REACHES }; /* ports inside a node and between nodes */
 
-typedef struct weft_sim_rank {
+struct weft_sim_rank {
     struct weft_sim *sim;
     weft_fiber fiber;
     weft_ctx ctx;
@@ -71,7 +86,7 @@ typedef struct weft_sim_rank {
     weft_mem_provider buffers;
     size_t addresses, address_blocks; /* of the buffers without memory: used, and allocations alive */
     char *error;          /* its last error while others run; [WEFT_SIM_ERROR] or NULL */
-} weft_sim_rank;
+};
 
 enum { WEFT_SIM_ERROR = 1024 };
 

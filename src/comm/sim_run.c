@@ -157,7 +157,7 @@ static void close_job(weft_sim *s)
     if (s->addresses) munmap(s->addresses, s->address_bytes);
     weft_stacks_unmap(&s->stacks);
     weft_sim_free_transfers(s);
-    free(s->waiting.bucket);
+    weft_sim_table_free(&s->waiting);
     free(s->heap.entry);
     free(s->rank);
 }

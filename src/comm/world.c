@@ -1,6 +1,7 @@
 /* world.c — worlds, groups and their counters: everything about ranks that no transport decides. */
 #include "comm/world.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -262,8 +263,8 @@ weft_status weft_world_open(weft_world **out, weft_ctx *ctx, const weft_transpor
     weft_world *w;
     WEFT_TRY_OR(st, weft_arena_create(&arena, &ctx->mem, "comm", NULL), close_ep);
     WEFT_TRY_OR(st, WEFT_NEW0(arena, 1, "world", &w), free_arena);
-    *w = (weft_world){.tp = tp, .ep = ep, .ctx = ctx, .arena = arena, .rank = rank, .size = size, .timeout = WEFT_DEFAULT_TIMEOUT,
-                      .op = "start", .layer = -1, .step = -1};
+    *w = (weft_world){.tp = tp, .ep = ep, .ctx = ctx, .arena = arena, .rank = rank, .size = size, .op = "start",
+                      .timeout = weft_clock_virtual(&ctx->clock) ? INFINITY : WEFT_DEFAULT_TIMEOUT, .layer = -1, .step = -1};
     WEFT_TRY_OR(st, alloc_world(w), free_arena);
     *out = w;
     return WEFT_OK;
@@ -327,7 +328,13 @@ void weft_world_cpus(const weft_world *w, int *cpus, int *sharers)
     if (w->tp->cpus) w->tp->cpus(w->ep, cpus, sharers);
 }
 
-void weft_world_set_timeout(weft_world *w, double seconds) { w->timeout = seconds; }
+weft_status weft_world_set_timeout(weft_world *w, double seconds)
+{
+    if (!(seconds > 0)) /* NaN too: no time would ever be later */
+        return weft_fail(WEFT_ERR_REFUSED, "a timeout of %g seconds; give more than 0, or INFINITY for none", seconds);
+    w->timeout = seconds;
+    return WEFT_OK;
+}
 
 void weft_place(weft_world *w, const char *op, int layer, int step)
 {

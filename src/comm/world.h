@@ -67,6 +67,15 @@ struct weft_world {
     int layer, step;
 };
 
+/* Posts of collectives: as weft_isend and weft_irecv, with any tag. */
+weft_status weft__isend(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_req *req);
+weft_status weft__irecv(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_req *req);
+
+/* "cp.ring.forward, layer 1, step 2"; negative numbers are left out. Returns text. */
+const char *weft__place_text(char *text, size_t n, const char *op, int layer, int step);
+/* `message`, with "rank N: " in front unless it names a rank there. Returns text. */
+const char *weft__with_rank(char *text, size_t n, int rank, const char *message);
+
 /* Marks the world failed with the calling thread's last error, and tells the other ranks; from then on
  * no request is touched. Returns st. */
 weft_status weft_world_fail(weft_world *w, weft_status st);

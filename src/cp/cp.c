@@ -251,11 +251,19 @@ static weft_status check_io(const weft_cp_plan *plan, const weft_cp_io *io)
     return WEFT_OK;
 }
 
+/* A failure in the middle of an exchange, of a kernel or injected, leaves transfers open whose buffers are the plan's: the
+ * world ends now and not when its caller tells, which may have destroyed the plan by then. */
+static weft_status ended(const weft_cp_plan *plan, weft_status st)
+{
+    if (st < 0) weft_world_abort(plan->world, st, weft_last_error());
+    return st;
+}
+
 weft_status weft_cp_forward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
 {
     WEFT_TRY(check_bound(plan, slot));
     WEFT_TRY(check_io(plan, io));
-    return plan->strategy->forward(plan, &plan->slots[slot], io);
+    return ended(plan, plan->strategy->forward(plan, &plan->slots[slot], io));
 }
 
 weft_status weft_cp_backward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
@@ -264,7 +272,7 @@ weft_status weft_cp_backward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
     if (!plan->problem.need_backward)
         return weft_fail(WEFT_ERR_REFUSED, "attention: backward was not planned; set need_backward");
     WEFT_TRY(check_io(plan, io));
-    return plan->strategy->backward(plan, &plan->slots[slot], io);
+    return ended(plan, plan->strategy->backward(plan, &plan->slots[slot], io));
 }
 
 void weft_cp_describe(const weft_cp_plan *plan, weft_text *out) { plan->strategy->describe(plan, out); }

@@ -207,8 +207,6 @@ static weft_status rank_body(weft_ctx *ctx, weft_world *world, void *ud)
 {
     job *j = ud;
     part p = {.j = j, .ctx = ctx, .world = world, .r = &j->result->rank[ctx->rank]};
-    /* What is far away in simulated time is no dead-lock; a real one is found without a deadline. */
-    weft_world_set_timeout(world, INFINITY);
     WEFT_TRY(weft_arena_create(&p.arena, &ctx->mem, "sim", NULL));
     weft_status st = weft_arena_create(&p.buffers, &ctx->mem, "sim operands", weft_world_buffers(world));
     if (st == WEFT_OK) st = run_part(&p);

@@ -76,12 +76,12 @@ static weft_status prepare(weft_train **out, weft_group *group, const weft_train
     weft_train *t = calloc(1, sizeof *t);
     if (!t) return weft_fail(WEFT_ERR_MEMORY, "no memory for a trainer");
     weft_status st = weft_run_resolve(&t->run, &o->opts, &o->values);
+    if (st >= 0) st = weft_group_set_timeout(group, o->values.timeout);
     if (st < 0) {
         free(t);
         return st;
     }
     ctx->threads = o->values.threads > 0 ? (int)o->values.threads : weft_group_default_threads(group);
-    weft_group_set_timeout(group, o->values.timeout);
     *out = t;
     return WEFT_OK;
 }

@@ -267,9 +267,9 @@ static weft_status judge_together(weft_checker *k, const char *dir, weft_report 
     enum { REFERENCE_SECONDS = 3600 };
     weft_world *world = k->e.mesh.world;
     double timeout = k->run->o->timeout;
-    if (own) weft_world_set_timeout(world, fmax(timeout, REFERENCE_SECONDS));
+    if (own) WEFT_TRY(weft_world_set_timeout(world, fmax(timeout, REFERENCE_SECONDS)));
     weft_status st = weft_agree(k->e.mesh.all, k->e.ctx->rank == 0 ? judge(k, dir, report, own) : WEFT_OK);
-    weft_world_set_timeout(world, timeout);
+    WEFT_TRY(weft_world_set_timeout(world, timeout));
     return st;
 }
 

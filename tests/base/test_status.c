@@ -113,6 +113,16 @@ static void deadlines_follow_the_clock_hook(void **state)
     assert_false(weft_deadline_passed(&clock, d));
     now = 105.1;
     assert_true(weft_deadline_passed(&clock, d));
+    /* Looks that are more than a second apart: this process was suspended, and what was left is left. */
+    now = 100;
+    d = weft_deadline_in(&clock, 5);
+    for (now = 100.9; now < 104; now += 0.9) assert_false(weft_deadline_look(&clock, &d));
+    now = 5000;
+    assert_false(weft_deadline_look(&clock, &d));
+    now = 5000.9;
+    assert_false(weft_deadline_look(&clock, &d));
+    now = 5001.8;
+    assert_true(weft_deadline_look(&clock, &d));
     double a = weft_now(&weft_clock_real), b = weft_now(&weft_clock_real);
     assert_true(b >= a && a > 0);
 }

@@ -366,6 +366,13 @@ static weft_status refusals_body(weft_ctx *ctx, weft_world *w, void *ud)
     REQUIRE(weft_isend(c, &b, 1, me, 0, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED && strstr(weft_last_error(), "itself"));
     REQUIRE(weft_irecv(c, &b, 1, 2, 0, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED && strstr(weft_last_error(), "give 0 to 1"));
     REQUIRE(weft_isend(c, &b, 1, 1 - me, -1, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED);
+    /* Above the caller's tags are those of collectives: this byte would come out of the next gather. */
+    REQUIRE(weft_isend(c, &b, 1, 1 - me, WEFT_TAG_USER_MAX, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED &&
+            strstr(weft_last_error(), "tag 1048576; give 0 to 1048575"));
+    REQUIRE(weft_irecv(c, &b, 1, 1 - me, WEFT_TAG_USER_MAX, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED);
+    REQUIRE(weft_irecv_view(c, &b, 1, 1 - me, WEFT_TAG_USER_MAX, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED);
+    static const double never[] = {0, -1, -INFINITY, NAN};
+    for (int i = 0; i < 4; i++) REQUIRE(weft_world_set_timeout(w, never[i]) == WEFT_ERR_REFUSED);
     REQUIRE(weft_isend(c, NULL, 1, 1 - me, 0, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED);
     REQUIRE(weft_irecv(c, &b, 1, 1 - me, 0, WEFT_MEM_DEVICE, NULL, &r) == WEFT_ERR_REFUSED &&
             strstr(weft_last_error(), "device memory") && strstr(weft_last_error(), "host buffer"));
@@ -569,6 +576,85 @@ static void nothing_touches_requests_after_a_failure(void **state)
     assert_int_equal(test_run(2, late_body, NULL, 0), WEFT_ERR_TIMEOUT);
 }
 
+/* A post that is refused while others are under way: its caller leaves, so the others hear of it now, and not after the
+ * memory of what is under way has gone. */
+static weft_status half_posted_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    (void)ctx;
+    fail_case *k = ud;
+    weft_comm *c;
+    WEFT_TRY(open_all(&c, w));
+    int me = weft_comm_rank(c);
+    static char buf[2][8];
+    weft_req r[2];
+    double begin = weft_now(&weft_clock_real);
+    WEFT_TRY(weft_irecv(c, buf[me], 8, 1 - me, 0, WEFT_MEM_HOST, NULL, &r[0]));
+    if (me == 1) return keep(k, me, weft_wait(&r[0]), begin);
+    REQUIRE(weft_isend(c, buf[me], 8, 2, 0, WEFT_MEM_HOST, NULL, &r[1]) == WEFT_ERR_REFUSED);
+    while (weft_now(&weft_clock_real) - begin < 0.5) weft_progress(w); /* the other is told meanwhile */
+    return weft_fail(keep(k, me, weft_barrier(c), begin), "%s", k->message[me]);
+}
+
+static void a_refused_post_among_others_ends_the_world(void **state)
+{
+    (void)state;
+    fail_case k = {0};
+    assert_int_equal(test_run(2, half_posted_body, &k, sizeof k), WEFT_ERR_REFUSED);
+    assert_int_equal(k.status[0], WEFT_ERR_REFUSED);
+    assert_int_equal(k.status[1], WEFT_ERR_PEER);
+    assert_non_null(strstr(k.message[1], "peer 2 is not in group all"));
+    assert_true(k.seconds[1] < 0.4);
+}
+
+/* A clock that stands for 1,000 s at its 40th look: the process was suspended, as by Ctrl-Z, while it waited. */
+typedef struct sleeper { int looks; } sleeper;
+
+static double sleeping_now(void *ud)
+{
+    sleeper *s = ud;
+    return weft_now(&weft_clock_real) + (++s->looks > 40 ? 1000 : 0);
+}
+
+static weft_status suspended_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    fail_case *k = ud;
+    weft_comm *c;
+    WEFT_TRY(open_all(&c, w));
+    char b = 0;
+    weft_req r;
+    sleeper s = {0};
+    int me = weft_comm_rank(c);
+    double begin = weft_now(&weft_clock_real);
+    if (me == 0) {
+        ctx->clock = (weft_clock){.now = sleeping_now, .ud = &s};
+        WEFT_TRY(weft_world_set_timeout(w, 3));
+        WEFT_TRY(weft_irecv(c, &b, 1, 1, 0, WEFT_MEM_HOST, NULL, &r));
+        weft_status st = weft_wait(&r);
+        REQUIRE(st == WEFT_OK && s.looks > 41);
+        s.looks = 0; /* and again, while nobody sends: what is left of the deadline still counts */
+        begin = weft_now(&weft_clock_real);
+        WEFT_TRY(weft_world_set_timeout(w, 1.2));
+        WEFT_TRY(weft_irecv(c, &b, 1, 1, 0, WEFT_MEM_HOST, NULL, &r));
+        st = keep(k, me, weft_wait(&r), begin);
+        ctx->clock = weft_clock_real;
+        return st;
+    }
+    while (weft_now(&ctx->clock) - begin < 1.0) weft_progress(w);
+    WEFT_TRY(weft_isend(c, &b, 1, 0, 0, WEFT_MEM_HOST, NULL, &r));
+    WEFT_TRY(weft_wait(&r));
+    return keep(k, me, weft_barrier(c), begin);
+}
+
+static void time_that_a_job_was_suspended_does_not_count(void **state)
+{
+    (void)state;
+    fail_case k = {0};
+    assert_int_equal(test_run(2, suspended_body, &k, sizeof k), WEFT_ERR_TIMEOUT);
+    assert_int_equal(k.status[0], WEFT_ERR_TIMEOUT);
+    assert_true(k.seconds[0] > 1.1 && k.seconds[0] < 30);
+    test_run_renew();
+}
+
 /* ---- one rank alone -------------------------------------------------------------------------------------------------- */
 
 static void self_has_no_peers(void **state)
@@ -618,7 +704,9 @@ int main(void)
         cmocka_unit_test(g38_buffers_are_free_after_the_wait), cmocka_unit_test(bad_calls_are_refused),
         cmocka_unit_test(sizes_must_agree),          cmocka_unit_test(a_deadline_names_who_is_stuck),
         cmocka_unit_test(a_failure_reaches_every_wait), cmocka_unit_test(faults_at_every_site_end_all_ranks),
-        cmocka_unit_test(nothing_touches_requests_after_a_failure), cmocka_unit_test(self_has_no_peers),
+        cmocka_unit_test(nothing_touches_requests_after_a_failure),
+        cmocka_unit_test(a_refused_post_among_others_ends_the_world),
+        cmocka_unit_test(time_that_a_job_was_suspended_does_not_count), cmocka_unit_test(self_has_no_peers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

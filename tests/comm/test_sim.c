@@ -4,6 +4,8 @@
 #include "harness/test.h"
 #include "comm/comm.h"
 
+#include <sys/mman.h>
+
 #define REQUIRE(cond) \
     do { \
         if (!(cond)) return weft_fail(WEFT_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond); \
@@ -332,6 +334,70 @@ static void failures_reach_everybody(void **state)
     assert_refused(weft_run_sim(2, &m, sizes_body, NULL), "rank 0 sends 8 bytes to rank 1, which posted a receive of 4 bytes");
 }
 
+/* Rank 1 fails with a transfer under way, after it has given back the memory of its request and buffer: unmapped, so that a
+ * look at them would not go unnoticed in any build. */
+static weft_status open_transfer_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    bool posts_late = *(bool *)ud;
+    struct { weft_req req[2]; char buf[2][1024]; } *m =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(sizeof *m <= 4096 && m != MAP_FAILED);
+    weft_comm *c = weft_world_all(w);
+    double begin = weft_now(&ctx->clock);
+    if (ctx->rank == 0) {
+        if (posts_late) work(ctx, 5); /* meets what rank 1 has posted, on its way to failing */
+        WEFT_TRY(send_to(c, 1, 1024, &m->req[0]));
+        weft_status st = weft_wait(&m->req[0]);
+        REQUIRE(weft_now(&ctx->clock) - begin <= 10 + 1e-9);
+        munmap(m, 4096);
+        return st;
+    }
+    WEFT_TRY(recv_from(c, 0, m->buf[0], 1024, &m->req[0]));
+    WEFT_TRY(recv_from(c, 0, m->buf[1], 1024, &m->req[1]));
+    work(ctx, 10);
+    munmap(m, 4096);
+    return weft_fail(WEFT_ERR_NUMERIC, "not finite");
+}
+
+static void a_rank_that_fails_may_give_back_what_it_posted(void **state)
+{
+    (void)state;
+    for (int polls = 0; polls < 2; polls++)
+        for (int late = 0; late < 2; late++) {
+            weft_sim_model m = plain();
+            m.needs_poll = polls;
+            assert_int_equal(weft_run_sim(2, &m, open_transfer_body, &(bool){late}), WEFT_ERR_NUMERIC);
+            assert_string_equal(weft_last_error(), "rank 1: not finite");
+        }
+}
+
+/* Hours of simulated time are no dead-lock; who sets a deadline gets it, and is told where the other is. */
+static weft_status hours_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    double timeout = *(double *)ud;
+    weft_comm *c = weft_world_all(w);
+    static char in[3];
+    weft_req r[3] = {{0}};
+    if (timeout > 0) WEFT_TRY(weft_world_set_timeout(w, timeout));
+    if (ctx->rank > 0) {
+        work(ctx, 7200 * ctx->rank);
+        WEFT_TRY(send_to(c, 0, 1, &r[0]));
+        return weft_wait(&r[0]);
+    }
+    for (int i = 0; i < 2; i++) WEFT_TRY(recv_from(c, 2 - i, &in[i], 1, &r[i]));
+    return weft_wait_all(r, 2);
+}
+
+static void hours_are_no_dead_lock(void **state)
+{
+    (void)state;
+    weft_sim_model m = plain();
+    assert_ok(weft_run_sim(3, &m, hours_body, &(double){0}));
+    assert_int_equal(weft_run_sim(3, &m, hours_body, &(double){100}), WEFT_ERR_TIMEOUT);
+    assert_says((const char *const[]){"passed its deadline of 100 s", "rank 2 is in start", NULL});
+    assert_null(strstr(weft_last_error(), "-1"));
+}
+
 static void bad_models_are_refused(void **state)
 {
     (void)state;
@@ -392,6 +458,8 @@ int main(void)
         cmocka_unit_test(reversed_collectives_are_a_cycle),
         cmocka_unit_test(a_rank_that_left_is_named),
         cmocka_unit_test(failures_reach_everybody),
+        cmocka_unit_test(a_rank_that_fails_may_give_back_what_it_posted),
+        cmocka_unit_test(hours_are_no_dead_lock),
         cmocka_unit_test(bad_models_are_refused),
         cmocka_unit_test(buffers_without_memory),
     };

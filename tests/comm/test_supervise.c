@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -360,6 +361,43 @@ static void a_circle_names_the_rank_that_strayed(void **state)
     weft_local_destroy(map);
 }
 
+/* Rank 1 waits now for rank 0, now for rank 2, which both wait for it; at last for rank 2. */
+static void *change_waits(void *arg)
+{
+    weft_local *map = arg;
+    unsigned x = (unsigned)time(NULL);
+    for (int i = 0; i < 400; i++) {
+        atomic_store(&map->areas[1].waits_for, i % 2 ? 1 : 3);
+        x = x * 1103515245u + 12345u;
+        for (volatile unsigned k = 0; k < x / 65536 % 300 + 100; k++) {}
+    }
+    atomic_store(&map->areas[1].waits_for, 3);
+    atomic_store(&map->areas[0].gone, 1);
+    return NULL;
+}
+
+/* Who reads it must not follow the circle that was there a moment before for ever. */
+static void a_circle_that_changes_is_left_again(void **state)
+{
+    (void)state;
+    weft_local *map = NULL;
+    char text[600];
+    assert_ok(weft_local_create(&map, 3));
+    for (int r = 0; r < 3; r++) {
+        atomic_store(&map->areas[r].state, WEFT_LOCAL_JOINED);
+        atomic_store(&map->areas[r].waits_for, 2);
+    }
+    for (int trial = 0; trial < 300; trial++) {
+        pthread_t thread;
+        atomic_store(&map->areas[0].gone, 0);
+        assert_int_equal(pthread_create(&thread, NULL, change_waits, map), 0);
+        while (!atomic_load(&map->areas[0].gone)) weft_local_peer_text(map, 0, text, sizeof text);
+        pthread_join(thread, NULL);
+        assert_has(text, "rank 0 is ");
+    }
+    weft_local_destroy(map);
+}
+
 /* Field report G17: the whole job ends within 30 s, names rank and cause, nothing stays behind. */
 static void g17_one_failure_ends_the_job(void **state)
 {
@@ -491,6 +529,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stopped_rank_is_found_by_deadline),
         cmocka_unit_test(a_stopped_rank_ends_the_chain_of_waits),
         cmocka_unit_test(a_circle_names_the_rank_that_strayed),
+        cmocka_unit_test(a_circle_that_changes_is_left_again),
         cmocka_unit_test(g17_one_failure_ends_the_job),
         cmocka_unit_test(exit_codes_are_passed_on),
         cmocka_unit_test(ranks_get_their_own_cores),

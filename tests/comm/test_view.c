@@ -137,6 +137,7 @@ static weft_status chain(bench *b, size_t n, int rounds)
 {
     unsigned char *own, *room;
     weft_req in[64], out[64];
+    weft_arena_reset(b->shared);
     WEFT_TRY(shared_bytes(b, n, &own));
     WEFT_TRY(shared_bytes(b, n, &room));
     int next = (b->me + 1) % b->P, prev = (b->me + b->P - 1) % b->P, hops = b->P - 1;
