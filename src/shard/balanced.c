@@ -2,7 +2,7 @@
  *
  * A query at position p sees p + 1 keys, wherever those keys lie: a token has the weight p + 1, and each rank needs
  * room_r tokens of total weight mean = (all weights) / P. Documents of all rows are dealt together, in two steps:
- *   1. whole documents, longest first, each to the rank with the least so far that has room;
+ *   1. whole documents, heaviest first, each to the rank with the least so far that has room;
  *   2. the rest, the pool, by cutting (balanced_cut.c): each rank takes what it lacks from the two ends of the pool.
  * The more is placed whole, the less has to travel, but the less freedom is left to the second step. So variants are
  * tried from all room downwards to none (then the pool is everything), until one is even enough. Everything is a
@@ -27,9 +27,12 @@ enum { VARIANTS = sizeof variants / sizeof *variants };
 /* Largest area / mean to be content with: when documents had to be cut, and when not. */
 static const double even_enough = 1.03, even_whole = 1.05;
 
-static bool longer(const weft_segment *a, const weft_segment *b)
+/* From the document that reaches furthest, which has the heaviest token, to the one of light tokens alone. For documents that
+ * begin at their first token that is: longest first. */
+static bool reaches_further(const weft_segment *a, const weft_segment *b)
 {
-    return a->len != b->len ? a->len > b->len : weft__by_token(a, b);
+    int64_t x = a->start + a->len, y = b->start + b->len;
+    return x != y ? x > y : weft__by_token(a, b);
 }
 
 static bool by_rank(const weft_segment *a, const weft_segment *b)
@@ -37,15 +40,15 @@ static bool by_rank(const weft_segment *a, const weft_segment *b)
     return a->run != b->run ? a->run < b->run : weft__by_token(a, b);
 }
 
-/* All documents with tokens, longest first, on no rank. */
+/* All documents with tokens, heaviest first, on no rank. */
 static weft_status list_documents(weft__deal *x, const weft_docs *docs)
 {
     x->docs = x->n = 0;
     for (int64_t b = 0; b < docs->B; b++) {
         const int64_t *cu = docs->cu + docs->first[b];
         for (int64_t d = 0; d + 1 < docs->first[b + 1] - docs->first[b]; d++) {
-            weft_segment whole = {.row = b, .doc = d, .start = x->s->pos0, .len = cu[d + 1] - cu[d], .run = WEFT__POOL,
-                                  .stride = WEFT__WHOLE, .token = cu[d]};
+            weft_segment whole = {.row = b, .doc = d, .start = weft__doc_start(x->s, docs, b, d), .len = cu[d + 1] - cu[d],
+                                  .run = WEFT__POOL, .stride = WEFT__WHOLE, .token = cu[d]};
             if (whole.len == 0) continue;
             if (x->n == x->s->capacity)
                 return weft_fail(WEFT_ERR_REFUSED, "shard: more than %lld segments; plan for more documents per "
@@ -54,7 +57,7 @@ static weft_status list_documents(weft__deal *x, const weft_docs *docs)
         }
     }
     x->docs = x->n;
-    weft__sort(x->seg, x->n, longer);
+    weft__sort(x->seg, x->n, reaches_further);
     return WEFT_OK;
 }
 
@@ -65,7 +68,8 @@ static void start_again(weft__deal *x, const weft_docs *docs)
     for (int64_t i = 0; i < x->docs; i++) {
         weft_segment *g = &x->seg[i];
         const int64_t *cu = docs->cu + docs->first[g->row] + g->doc;
-        g->start = x->s->pos0, g->token = cu[0], g->len = cu[1] - cu[0], g->run = WEFT__POOL, g->stride = WEFT__WHOLE;
+        g->start = weft__doc_start(x->s, docs, g->row, g->doc), g->token = cu[0], g->len = cu[1] - cu[0];
+        g->run = WEFT__POOL, g->stride = WEFT__WHOLE;
     }
     for (int r = 0; r < x->s->P; r++) x->room[r] = x->s->rows[r], x->load[r] = 0;
 }
@@ -79,7 +83,7 @@ static double rank_key(const weft__deal *x, const variant *v, int64_t r)
 }
 
 /* Ranks wait in `ranks`, least first; those without room for documents of the present length in `full`, most room
- * first, until the lengths have come down to it. */
+ * first, until a document fits. */
 static void place_whole(weft__deal *x, const variant *v)
 {
     weft__heap ranks = {x->s->work->ranks, 0}, full = {x->s->work->full, 0};
@@ -171,8 +175,10 @@ static weft_status write_segments(weft__deal *x)
 
 static weft_status make(weft_shard *s, const weft_docs *docs)
 {
-    int64_t tokens = docs->B * docs->T, most;
-    if (!weft_mul_i64(tokens, docs->T + s->pos0, &most))
+    int64_t tokens = docs->B * docs->T, reach = docs->T + s->pos0, most;
+    for (int64_t i = 0; docs->start && i < docs->first[docs->B]; i++)
+        reach = weft_max_i64(reach, docs->T + s->pos0 + docs->start[i]);
+    if (!weft_mul_i64(tokens, reach, &most))
         return weft_fail(WEFT_ERR_REFUSED, "shard: %lld rows of %lld tokens have too large areas for layout balanced; "
                          "use zigzag", (long long)docs->B, (long long)docs->T);
     weft__deal x = {.s = s, .seg = s->seg, .room = s->work->room, .load = s->work->load};

@@ -1,5 +1,5 @@
 /* balanced_cut.c — dealing the pool: each rank lacks f tokens and an area d, and takes them from the two ends of the
- * pool, heavy tokens from the tail of the document that reaches furthest, light ones from the shortest documents.
+ * pool, heavy tokens from the tail of the document that reaches furthest, light ones from those that reach least far.
  *
  * For one document that is zigzag with chunks of the right sizes. With short documents around, those stay whole and
  * only the long one is cut. Since light and heavy tokens go in the proportion that every rank needs, those that come
@@ -31,7 +31,7 @@ typedef struct line { /* what a rank can take from: the heaviest piece, and ligh
     const weft__deal *x;
     int64_t heavy;         /* the piece, an index of seg */
     int64_t other;         /* light tokens: first seg[other], a cut piece, or -1 */
-    int64_t top;           /* then documents seg[lo], ... seg[top], shortest first */
+    int64_t top;           /* then documents seg[lo], ... seg[top], lightest first */
     int64_t first, supply; /* tokens of seg[other]; of all light tokens */
 } line;
 
@@ -85,7 +85,7 @@ static int64_t light_area(const line *l, int64_t n)
     if (n <= l->first) return n == 0 ? 0 : weft__weight(x->seg[l->other].start, n);
     int64_t rest, i = first_whole(l, n - l->first, &rest), area = x->s->work->area[i] - x->s->work->area[x->lo + 1];
     if (l->other >= 0) area += weft__weight(x->seg[l->other].start, l->first);
-    return area + weft__weight(x->s->pos0, rest); /* documents that were never cut begin at pos0 */
+    return rest ? area + weft__weight(x->seg[i - 1].start, rest) : area;
 }
 
 /* ---- how to take f tokens of area d -------------------------------------------------------------------------- */

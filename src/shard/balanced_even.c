@@ -216,7 +216,7 @@ void weft__deal_even(weft__deal *x, double limit)
 {
     int P = x->s->P;
     for (int r = 0; r < P; r++) list_of(x)[r] = NONE;
-    for (int64_t i = 0; i < x->n; i++) insert(x, i); /* longest first: most go to the front */
+    for (int64_t i = 0; i < x->n; i++) insert(x, i); /* heaviest first: most go to the front */
     for (int64_t turn = 0; turn < 2 * (int64_t)P; turn++) {
         int most = 0;
         for (int r = 0; r < P; r++)

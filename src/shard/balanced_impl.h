@@ -12,7 +12,7 @@ enum {
 
 typedef struct weft__deal {
     weft_shard *s;
-    weft_segment *seg;    /* documents, longest first, then pieces cut off them; contiguous, so `run` holds the rank */
+    weft_segment *seg;    /* documents, heaviest first, then pieces cut off them; contiguous, so `run` holds the rank */
     int64_t docs, n;      /* n: with the pieces */
     int64_t total, mean;  /* area of all; of a rank */
     int64_t *room, *load; /* of each rank: tokens that it lacks, area that it has */

@@ -82,7 +82,7 @@ static weft_status append_run(weft__writer *w, const weft_docs *docs, int64_t b,
     int64_t n_docs = docs->first[b + 1] - docs->first[b] - 1, d = 0;
     for (int64_t i = 0; i < run.len; i = weft__count_below(run.token, run.len, run.run, run.stride, cu[d + 1])) {
         d = find_document(cu, n_docs, d, run.token + i / run.run * run.stride + i % run.run);
-        weft_segment like = {.row = b, .doc = d, .start = w->s->pos0, .token = cu[d]};
+        weft_segment like = {.row = b, .doc = d, .start = weft__doc_start(w->s, docs, b, d), .token = cu[d]};
         WEFT_TRY(weft__append_cut(w, &like, &run, cu[d], cu[d + 1]));
     }
     return WEFT_OK;
@@ -114,10 +114,7 @@ weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *
     const weft__layout_ops *ops = weft__layout_get(layout);
     s->layout = layout, s->B = docs->B, s->T = docs->T, s->pos0 = pos0, s->sample0 = 0;
     for (int r = 0; r < s->P; r++) s->rows[r] = weft_shard_rows(layout, docs->B, docs->T, s->P, r);
-    WEFT_TRY(ops->make ? ops->make(s, docs) : cut_runs(s, ops, docs));
-    for (int64_t i = 0; docs->start && i < s->first[s->P]; i++)
-        s->seg[i].start += docs->start[docs->first[s->seg[i].row] + s->seg[i].doc];
-    return WEFT_OK;
+    return ops->make ? ops->make(s, docs) : cut_runs(s, ops, docs);
 }
 
 int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int rank)

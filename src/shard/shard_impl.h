@@ -45,6 +45,12 @@ static inline weft__run weft__chunk(int64_t T, int64_t n, int64_t i)
     return (weft__run){begin, weft__chunk_begin(T, n, i + 1) - begin, 1, 1};
 }
 
+/* Position of the first token of document d of row b. */
+static inline int64_t weft__doc_start(const weft_shard *s, const weft_docs *docs, int64_t b, int64_t d)
+{
+    return s->pos0 + (docs->start ? docs->start[docs->first[b] + d] : 0);
+}
+
 static inline int64_t weft__clamp(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
 
 /* How many of the `len` tokens first, ... (runs of `run` every `stride`) lie below t. */

@@ -3,15 +3,15 @@
 /* labels: small */
 #include "shard_case.h"
 
-static double imbalance(const weft_mask *m, const weft_shard *s)
+static double imbalance(const weft_mask *m, const weft_shard *q, const weft_shard *k)
 {
     int64_t most = 0, total = 0;
-    for (int r = 0; r < s->P; r++) {
-        int64_t area = weft_shard_area(m, s, r, s, -1);
+    for (int r = 0; r < q->P; r++) {
+        int64_t area = weft_shard_area(m, q, r, k, -1);
         most = weft_max_i64(most, area);
         total += area;
     }
-    return (double)most * s->P / (double)total;
+    return (double)most * q->P / (double)total;
 }
 
 static double imbalance_of(weft_layout layout, const weft_mask *m, const int64_t *cu, int64_t n, int P)
@@ -22,7 +22,7 @@ static double imbalance_of(weft_layout layout, const weft_mask *m, const int64_t
     weft_docs docs = {1, cu[n], cu, first, NULL};
     world_open(&w);
     make_shard(&w, &s, layout, &docs, P, 0);
-    double ratio = imbalance(m, &s);
+    double ratio = imbalance(m, &s, &s);
     world_close(&w);
     return ratio;
 }
@@ -91,12 +91,41 @@ static void table_of_documents(void **state)
     check_table("documents", cu, n, want);
 }
 
+/* Queries that are the last part of the keys: a document that begins before them has heavy queries, however few, and
+ * `balanced` must know. */
+static void queries_of_the_last_part(void **state)
+{
+    (void)state;
+    enum { DOCS = 6, KEYS = 20000 };
+    static const int64_t cu[DOCS + 1] = {0, 100, 15000, 15007, 16500, 16501, KEYS}, first[2] = {0, DOCS + 1};
+    static const int64_t before[] = {0, 1, 5000, 14000, 16000, 18000};
+    const weft_docs keys = {1, KEYS, cu, first, NULL};
+    const weft_layout balanced = {WEFT_LAYOUT_BALANCED, 0};
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        for (int P = 2; P <= 9; P += P == 2 ? 1 : 3) {
+            int64_t q_cu[DOCS + 1], start[DOCS + 1];
+            for (int d = 0; d <= DOCS; d++) {
+                q_cu[d] = weft_max_i64(0, cu[d] - before[i]);
+                start[d] = weft_max_i64(0, before[i] - cu[d]);
+            }
+            const weft_docs queries = {1, KEYS - before[i], q_cu, first, start};
+            shard_world w;
+            weft_shard q, k;
+            world_open(&w);
+            make_shard(&w, &q, balanced, &queries, P, 0);
+            make_shard(&w, &k, balanced, &keys, P, 0);
+            assert_at_most(imbalance(&causal, &q, &k), 1.05);
+            world_close(&w);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formulas),
         cmocka_unit_test(table_of_one_document),
         cmocka_unit_test(table_of_documents),
+        cmocka_unit_test(queries_of_the_last_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
