@@ -14,7 +14,7 @@ typedef struct weft_record {
     int64_t bytes_logical, messages;  /* of this rank */
     double memory_bytes;          /* held by Weft on this rank, peak */
     double resident_bytes;        /* of the process */
-    double imbalance;             /* max / mean visible area over cp ranks */
+    double imbalance;             /* visible area of the busiest rank of every micro-batch, over the mean of all ranks */
     double imbalance_time;        /* max / mean seconds in attention kernels over all ranks */
     double eta_seconds;
     bool skipped;

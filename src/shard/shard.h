@@ -93,6 +93,9 @@ void weft_shard_tokens(const weft_shard *s, int rank, int64_t *index, int64_t *p
 int64_t weft_visible_area(const weft_mask *mask, const weft_segment *q, const weft_segment *k);
 /* Visible pairs of the queries of `rank`, over the keys of `owner` (or of all ranks: owner -1). */
 int64_t weft_shard_area(const weft_mask *mask, const weft_shard *q, int rank, const weft_shard *k, int owner);
+/* The same over all keys, from their documents: a step per segment of the rank, however many ranks and documents there
+ * are. */
+int64_t weft_shard_area_in_docs(const weft_mask *mask, const weft_shard *q, int rank, const weft_docs *keys);
 
 /* Walks, in one merge of two sorted lists, the groups of segments of `rank` (queries) and of `owner` (keys)
  * that share row and document: nothing else can be visible. After each `true`, the group is q[q0..q1) x

@@ -86,18 +86,11 @@ weft_status weft_engine_load(weft_engine *e, const char *dir)
     return WEFT_OK;
 }
 
-/* Largest share of visible area over the mean: what a rank waits for at worst. Layers with a window count
- * once, as they follow the same documents. */
-static double area_imbalance(const weft_engine *e)
+/* This rank's part of the visible area. Layers with a window count once, as they follow the same documents. */
+static double own_area(const weft_engine *e, const weft_docs *docs)
 {
     weft_mask mask = {.causal = true, .left = e->config.window ? e->config.window - 1 : -1, .right = -1};
-    double sum = 0, worst = 0;
-    for (int r = 0; r < e->shard.P; r++) {
-        double area = (double)weft_shard_area(&mask, &e->shard, r, &e->shard, -1);
-        sum += area;
-        if (area > worst) worst = area;
-    }
-    return sum > 0 ? worst * e->shard.P / sum : 1;
+    return (double)weft_shard_area_in_docs(&mask, &e->shard, e->mesh.at.cp, docs);
 }
 
 static weft_micro micro_of(const weft_engine *e)
@@ -119,7 +112,7 @@ weft_status weft_engine_forward(weft_engine *e, const int32_t *token, const int3
         if (WEFT_PLANTED(label_at_shard_edge) && i + 1 < e->shard.rows[me] && e->index[i + 1] != e->index[i] + 1)
             e->target[i] = token[e->index[i + 1]];
     }
-    e->imbalance = e->shard.P > 1 ? area_imbalance(e) : 1;
+    e->area = own_area(e, docs);
     weft_micro micro = micro_of(e);
     return weft_model_forward(e->model, &micro, for_backward, grad_scale, nll_sum, token_nll);
 }

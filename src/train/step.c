@@ -43,7 +43,10 @@ static weft_status load_step(weft_trainer *t, int64_t *valid)
 {
     weft_docs docs;
     int64_t per_micro = t->run->o->micro_batch * t->run->o->seq_length;
-    for (int64_t a = 0; a < t->accumulation; a++) WEFT_TRY(weft_trainer_load(t, false, a, first_sequence(t, a), &docs));
+    for (int64_t a = 0; a < t->accumulation; a++) {
+        t->area[a] = 0; /* of a step that is skipped */
+        WEFT_TRY(weft_trainer_load(t, false, a, first_sequence(t, a), &docs));
+    }
     *valid = count_valid(t->target, t->accumulation * per_micro);
     return weft_all_reduce(t->engine.mesh.dp, valid, 1, WEFT_I64, WEFT_SUM);
 }
@@ -57,6 +60,7 @@ static weft_status forward_micro(weft_trainer *t, int64_t a, int64_t valid, doub
     t->engine.sequence = (a * t->run->mesh.dp + t->engine.mesh.at.dp) * B;
     WEFT_TRY(weft_engine_forward(&t->engine, t->token + a * B * T, t->target + a * B * T, &docs, true,
                                  1.0 / (double)valid, &sum, NULL));
+    t->area[a] = t->engine.area;
     *nll += sum;
     return WEFT_OK;
 }
@@ -98,17 +102,24 @@ static void fill_record(weft_trainer *t, weft_record *r, double begin, const wef
     r->messages = after.messages - before->messages;
     r->memory_bytes = (double)t->ctx->mem.peak + (double)weft_gemm_bytes(t->engine.gemm);
     r->resident_bytes = weft_resident_bytes();
-    r->imbalance = t->engine.imbalance;
     r->eta_seconds = r->seconds * (double)(o->steps - t->step);
 }
 
-/* The largest over the mean of what the ranks spent in attention kernels. COLLECTIVE */
+/* The largest over the mean of what the ranks spent in attention kernels, and of the visible area. In every micro-batch the
+ * ranks of a context group wait for the busiest of them, so a rank that is busy in one does not make up for another that is in
+ * the next; groups wait for the group with most when all are done. COLLECTIVE */
 static weft_status measure_imbalance(weft_trainer *t, double before, weft_record *r)
 {
-    double mine = t->ctx->attention_seconds - before, sum = mine, most = mine;
-    WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &sum, 1, WEFT_F64, WEFT_SUM));
-    WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &most, 1, WEFT_F64, WEFT_MAX));
-    r->imbalance_time = sum > 0 ? most * weft_comm_size(t->engine.mesh.dp_cp) / sum : 1;
+    double seconds = t->ctx->attention_seconds - before, area = 0, busiest = 0;
+    for (int64_t a = 0; a < t->accumulation; a++) area += t->area[a];
+    WEFT_TRY(weft_all_reduce(t->engine.mesh.cp, t->area, t->accumulation, WEFT_F64, WEFT_MAX));
+    for (int64_t a = 0; a < t->accumulation; a++) busiest += t->area[a];
+    double sum[2] = {seconds, area}, most[2] = {seconds, busiest};
+    WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, sum, 2, WEFT_F64, WEFT_SUM));
+    WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, most, 2, WEFT_F64, WEFT_MAX));
+    int ranks = weft_comm_size(t->engine.mesh.dp_cp);
+    r->imbalance_time = sum[0] > 0 ? most[0] * ranks / sum[0] : 1;
+    r->imbalance = sum[1] > 0 ? most[1] * ranks / sum[1] : 1;
     return WEFT_OK;
 }
 

@@ -97,7 +97,7 @@ typedef struct weft_engine { /* what every command that runs a model needs, open
     int64_t *index, *pos;  /* [rows] token index in [0, B*T) of local rows */
     int32_t *token, *target; /* [rows] of this rank */
     int64_t step, sequence;  /* address of the micro-batch: optimizer step, and its first sequence within the step */
-    double imbalance;      /* of the bound micro-batch: max / mean visible area over cp ranks */
+    double area;           /* of the bound micro-batch: visible pairs of this rank's queries */
 } weft_engine;
 
 typedef struct weft_engine_options { int64_t B, T, max_docs; bool train; } weft_engine_options;

@@ -42,6 +42,7 @@ static weft_status alloc_sequences(weft_trainer *t)
     WEFT_TRY(WEFT_NEW(t->arena, n * T, "step targets", &t->target));
     WEFT_TRY(WEFT_NEW(t->arena, n * (t->max_docs + 1), "step documents", &t->cu));
     WEFT_TRY(WEFT_NEW(t->arena, t->accumulation * (B + 1), "step documents", &t->first));
+    WEFT_TRY(WEFT_NEW(t->arena, t->accumulation, "step areas", &t->area));
     WEFT_TRY(WEFT_NEW(t->arena, 2 * t->accumulation, "schedule", &t->ops));
     return weft_sched_1f1b(t->run->mesh.pp, 0, t->accumulation, t->ops);
 }

@@ -22,6 +22,7 @@ struct weft_trainer {
     int32_t *token, *target;  /* [accumulation][B][T] */
     int64_t *cu;              /* [accumulation][...] document offsets, packed per micro-batch */
     int64_t *first;           /* [accumulation][B+1] */
+    double *area;             /* [accumulation] visible area of this rank, per micro-batch of the step */
     weft_sched_op *ops;       /* [2 accumulation] passes of a step, in order */
 };
 

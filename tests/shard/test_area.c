@@ -79,7 +79,8 @@ static void rank_areas_match_a_count(void **state)
     (void)state;
     shard_world w;
     world_open(&w);
-    static const int64_t docs[] = {0, 0, 1, 9, 9, 10, 31, 37};
+    static const int64_t docs[] = {0, 0, 1, 9, 9, 10, 31, 37}, first[] = {0, 8};
+    static const weft_docs in_docs = {1, 37, docs, first, NULL};
     static const weft_mask masks[] = {{true, -1, -1, 0}, {false, -1, -1, 0}, {true, 4, -1, 0},
                                       {false, 2, 3, 0},  {true, -1, -1, 5},  {true, 3, -1, 6}};
     for (int l = 0; l < ALL_LAYOUTS; l++)
@@ -95,6 +96,7 @@ static void rank_areas_match_a_count(void **state)
                         sum += want;
                     }
                     assert_int_equal(weft_shard_area(&masks[m], &s, r, &s, -1), sum);
+                    assert_int_equal(weft_shard_area_in_docs(&masks[m], &s, r, &in_docs), sum);
                 }
         }
     world_close(&w);
@@ -146,7 +148,10 @@ static void positions_of_the_last_queries(void **state)
             int64_t sum = 0;
             make_shard(&w, &q, all_layouts[l], &dq, P, 12 - 5);
             make_shard(&w, &k, all_layouts[l], &dk, P, 0);
-            for (int r = 0; r < P; r++) sum += weft_shard_area(&causal, &q, r, &k, -1);
+            for (int r = 0; r < P; r++) {
+                sum += weft_shard_area(&causal, &q, r, &k, -1);
+                assert_int_equal(weft_shard_area_in_docs(&causal, &q, r, &dk), weft_shard_area(&causal, &q, r, &k, -1));
+            }
             assert_int_equal(sum, 8 + 9 + 10 + 11 + 12);
         }
     world_close(&w);

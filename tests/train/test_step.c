@@ -4,6 +4,7 @@
 #include "harness/test.h"
 #include "harness/run.h"
 #include "harness/tempdir.h"
+#include "train/trainer_impl.h"
 
 enum { STEPS = 3, RANKS_MAX = 8 };
 
@@ -55,8 +56,8 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
 static test_dir dir;
 static char data_path[600];
 
-/* extra: more option words, NULL-terminated. */
-static result run(int ranks, const char *const *extra)
+/* A run of the words that all tests share, and `extra`, NULL-terminated. */
+static void open_run(test_run *t, const char *const *extra)
 {
     static const char *const common[] = {"--data",
                                          data_path,
@@ -89,9 +90,14 @@ static result run(int ranks, const char *const *extra)
     for (size_t i = 0; i < sizeof common / sizeof *common; i++) words[n++] = common[i];
     for (int i = 0; extra[i]; i++) words[n++] = extra[i];
     words[n] = NULL;
+    test_run_open(t, WEFT_CMD_TRAIN, words);
+}
+
+static result run(int ranks, const char *const *extra)
+{
     test_run t;
     result r = {0};
-    test_run_open(&t, WEFT_CMD_TRAIN, words);
+    open_run(&t, extra);
     r.run = &t.run;
     weft_status st = weft_run_threads(ranks, body, &r);
     if (st < 0) fail_msg("%d ranks, %s %s: %s", ranks, extra[0], extra[1], weft_last_error());
@@ -238,6 +244,69 @@ static void entropy_counts_every_token(void **state)
     test_run_close(&t);
 }
 
+typedef struct areas { /* of a step: what the records say, and the visible areas of each data-parallel group, rank by rank */
+    const weft_run *run;
+    double got[RANKS_MAX], busiest[RANKS_MAX], sum;
+} areas;
+
+static weft_status group_areas(weft_ctx *ctx, weft_trainer *t, areas *x)
+{
+    const weft_run_options *o = x->run->o;
+    const weft_mask causal = {true, -1, -1, 0};
+    int P = x->run->mesh.cp, group = t->engine.mesh.at.dp;
+    for (int64_t a = 0; a < t->accumulation; a++) {
+        weft_arena *arena;
+        weft_shard s;
+        double most = 0;
+        int64_t B = o->micro_batch, T = o->seq_length;
+        weft_docs docs = {.B = B, .T = T, .cu = t->cu + a * B * (t->max_docs + 1), .first = t->first + a * (B + 1)};
+        WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "areas", NULL));
+        WEFT_TRY(weft_shard_alloc(&s, arena, P, weft_shard_capacity(x->run->layout, B, T, docs.first[B], P)));
+        WEFT_TRY(weft_shard_make(&s, x->run->layout, &docs, 0));
+        for (int r = 0; r < P; r++) {
+            double area = (double)weft_shard_area(&causal, &s, r, &s, -1);
+            most = fmax(most, area);
+            x->sum += area;
+        }
+        x->busiest[group] += most;
+        weft_arena_destroy(arena);
+    }
+    return WEFT_OK;
+}
+
+static weft_status areas_body(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    areas *x = ud;
+    weft_trainer *t = NULL;
+    weft_record record;
+    WEFT_TRY(weft_trainer_create(&t, world, x->run));
+    weft_status st = weft_trainer_step(t, &record);
+    x->got[ctx->rank] = record.imbalance;
+    for (int g = 0; st >= 0 && g < x->run->mesh.dp; g++) { /* one after the other: they add to one sum */
+        if (t->engine.mesh.at.cp == 0 && t->engine.mesh.at.dp == g) st = group_areas(ctx, t, x);
+        st = weft_agree(t->engine.mesh.all, st);
+    }
+    weft_trainer_destroy(t);
+    return st;
+}
+
+/* The record's imbalance is of all micro-batches and all groups, and every rank has the same. */
+static void imbalance_is_of_the_whole_step(void **state)
+{
+    (void)state;
+    test_run t;
+    areas x = {0};
+    open_run(&t, W("--separator", "7", "--document-mask", "--cp", "2", "--dp", "2", "--global-batch-size", "12",
+                   "--micro-batch-size", "2", "--steps", "1"));
+    x.run = &t.run;
+    assert_ok(weft_run_threads(4, areas_body, &x));
+    assert_true(x.busiest[0] != x.busiest[1]); /* a group alone does not know */
+    double want = fmax(x.busiest[0], x.busiest[1]) * 4 / x.sum;
+    assert_true(want > 1.01);
+    for (int r = 0; r < 4; r++) assert_at_most(fabs(x.got[r] - want), 1e-12);
+    test_run_close(&t);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -262,6 +331,7 @@ int main(void)
         cmocka_unit_test(dropout_is_the_same_on_any_layout),
                                        cmocka_unit_test(nothing_is_allocated_after_the_first_step),
                                        cmocka_unit_test(the_same_run_twice_is_the_same_bits),
+                                       cmocka_unit_test(imbalance_is_of_the_whole_step),
                                        cmocka_unit_test(entropy_counts_every_token)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
