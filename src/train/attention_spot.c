@@ -23,6 +23,7 @@ typedef struct spots {
     double *p, *slope;      /* [n, H, keys]: score, then probability; derivative of the softcap */
     double *m, *l, *o, *dq; /* [n, H], [n, H], [n, H, Dv], [n, H, D] */
     double *dk, *dv;        /* [keys, Hkv, D], [keys, Hkv, Dv] */
+    double dq_terms, dk_terms; /* sums of squares over own keys: of what dQ and dK are added up from (see terms_of) */
     double *dsinks;         /* [H] */
 } spots;
 
@@ -176,6 +177,31 @@ static weft_status outputs(spots *s)
     return weft_all_reduce(c->comm, s->o, s->n * p->H * p->Dv, WEFT_F64, WEFT_SUM);
 }
 
+/* The square of what dS = scale P (dP - delta) slope is made of before it cancels. dP and delta are dot products, each rounded
+ * as its own products are large; their difference may be nothing at all: a query that sees one key has dP = delta and dQ = dK =
+ * 0, and what is computed of it is that rounding alone. The slope 1 - tanh^2 of a softcap is a difference, too, of 1 and
+ * almost 1. So an error of dQ and dK can be judged against these terms only. Added as squares, as roundings of either sign add
+ * up: where nothing cancels, that is about the norm of the gradient itself, and the limit as sharp as it would be without. */
+static double terms_of(const spots *s, int64_t x, int64_t j, double keep, double difference)
+{
+    const weft_attention_case *c = s->c;
+    const weft_cp_problem *p = &c->problem;
+    int64_t key = j * p->Hkv + x % p->H / (p->H / p->Hkv);
+    double sum = 0, slope = s->slope[x * s->keys + j], scale = p->scale * s->p[x * s->keys + j];
+    for (int d = 0; d < p->Dv; d++) {
+        double in_dp = keep * weft_load(c->mine[WEFT_CASE_V], c->C, key * p->Dv + d), in_delta = s->o[x * p->Dv + d];
+        sum += s->dout[x * p->Dv + d] * s->dout[x * p->Dv + d] * (in_dp * in_dp + in_delta * in_delta);
+    }
+    return scale * scale * (slope * slope * sum + (p->softcap > 0 ? difference * difference : 0));
+}
+
+static double square_sum(const double *x, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += x[i] * x[i];
+    return sum;
+}
+
 /* What one pair of a spot and an own key adds to dQ, dK, dV. */
 static void pair_gradient(spots *s, int64_t x, int64_t j, double delta)
 {
@@ -185,11 +211,15 @@ static void pair_gradient(spots *s, int64_t x, int64_t j, double delta)
     double w = s->p[x * s->keys + j], keep = kept(s, i, (int)(x % p->H), j);
     const double *dout = s->dout + x * p->Dv, *q = s->q + x * p->D;
     double dp = keep * dot(dout, c->mine[WEFT_CASE_V], c->C, key * p->Dv, p->Dv);
-    double ds = p->scale * w * (dp - delta) * s->slope[x * s->keys + j];
+    double ds = p->scale * w * (dp - delta) * s->slope[x * s->keys + j], k[WEFT_ATTN_MAX_D];
+    double terms = terms_of(s, x, j, keep, dp - delta);
+    weft_convert(k, WEFT_F64, (const char *)c->mine[WEFT_CASE_K] + (size_t)(key * p->D) * weft_dtype_size(c->C), c->C, p->D);
+    s->dq_terms += terms * square_sum(k, p->D);
+    s->dk_terms += terms * square_sum(q, p->D);
     for (int d = 0; d < p->Dv; d++) s->dv[key * p->Dv + d] += keep * w * dout[d];
     for (int d = 0; d < p->D; d++) {
         s->dk[key * p->D + d] += ds * q[d];
-        s->dq[x * p->D + d] += ds * weft_load(c->mine[WEFT_CASE_K], c->C, key * p->D + d);
+        s->dq[x * p->D + d] += ds * k[d];
     }
 }
 
@@ -204,6 +234,8 @@ static weft_status gradients(spots *s)
             if (s->p[x * s->keys + j] != 0) pair_gradient(s, x, j, delta);
         if (c->sinks) s->dsinks[x % p->H] -= exp(sink_of(s, x) - s->m[x]) / s->l[x] * delta;
     }
+    WEFT_TRY(weft_all_reduce(c->comm, &s->dq_terms, 1, WEFT_F64, WEFT_SUM));
+    WEFT_TRY(weft_all_reduce(c->comm, &s->dk_terms, 1, WEFT_F64, WEFT_SUM));
     return weft_all_reduce(c->comm, s->dq, s->n * p->H * p->D, WEFT_F64, WEFT_SUM);
 }
 
@@ -268,7 +300,7 @@ static weft_status compare_queries(const spots *s, weft_arena *arena, weft_repor
     WEFT_TRY(add(c, report, "o", o, floor, limit));
     WEFT_TRY(weft_all_reduce(c->comm, &lse, 1, WEFT_F64, WEFT_MAX));
     if (c->ctx->rank == 0) WEFT_TRY(weft_report_add(report, "lse", lse, narrow(c) ? 1e-3 : 1e-5));
-    return add(c, report, "dq", dq, floor, limit);
+    return add(c, report, "dq", dq, fmax(floor, sqrt(s->dq_terms)), limit);
 }
 
 static weft_status compare(const spots *s, weft_arena *arena, weft_report *report)
@@ -282,7 +314,7 @@ static weft_status compare(const spots *s, weft_arena *arena, weft_report *repor
     WEFT_TRY(compare_queries(s, arena, report, floor, limit));
     compare_row(&dk, s->dk, c->mine[WEFT_CASE_DK], c->C, 0, s->keys * kd);
     compare_row(&dv, s->dv, c->mine[WEFT_CASE_DV], c->C, 0, s->keys * vd);
-    WEFT_TRY(add(c, report, "dk", dk, floor, limit));
+    WEFT_TRY(add(c, report, "dk", dk, fmax(floor, sqrt(s->dk_terms)), limit));
     WEFT_TRY(add(c, report, "dv", dv, floor, limit));
     if (!c->sinks) return WEFT_OK;
     if (weft_comm_rank(c->comm) == 0) compare_row(&dsinks, s->dsinks, c->dsinks, c->R, 0, p->H); /* the same on all ranks */

@@ -17,6 +17,9 @@ done <<'END'
 --make "T=333 H=4/2 D=16 causal docs=random:12 B=3" --spot 99 --cp 5 --cp-strategy pairwise --cp-layout striped:4 --dropout 0.2
 --make "T=333 H=2 D=80 window=9,30" --spot 333 --precision bf16 --cp 5
 --make "T=100 H=6/2 D=8 docs=random:9 B=3" --spot 64 --cp 4 --precision fp64 --seed 7
+--make "T=1000 H=4/2 D=64 causal window=0" --spot 64 --cp 2
+--make "T=2 H=4/4 D=64 causal docs=1,1" --spot 64
+--make "T=64 H=4 D=16 causal softcap=0.003 window=1" --spot 64 --cp 2
 END
 # The judge can fail. wrong NAMES ARGS...: exit 1, and exactly these tensors are above their limits.
 wrong() {
