@@ -81,7 +81,24 @@ text = json.dumps(head).encode(); open(sys.argv[2], 'wb').write(struct.pack('<Q'
 P
 }
 edit softcap softcap 1e-300; refused 'softcap is 1e-300' attention "$tmp/softcap"
+for word in softcap=1e-40 softcap=1e39 scale=1e39 scale=-1e-39; do
+  refused 'outside of fp32' attention --make "T=8 H=2 D=4 causal $word" --cp 2
+  refused 'outside of fp32' attention --make "T=8 H=2 D=4 causal $word" --precision bf16
+done
+good attention --make "T=8 H=2 D=4 causal softcap=1e-40 scale=1e39" --precision fp64 --spot 3
 edit scale scale -1e300; refused 'scale is -1e+300' attention "$tmp/scale" --cp 2
+good attention --make "T=5 H=2 D=4 alibi sinks" --precision fp64 --out "$tmp/wide"
+poke() { python3 - "$tmp/wide" "$tmp/poked" "$1" "$2" <<'P'
+import json, struct, sys
+raw = bytearray(open(sys.argv[1], 'rb').read()); n = struct.unpack('<Q', raw[:8])[0]
+at = 8 + n + json.loads(raw[8:8 + n])[sys.argv[3]]['data_offsets'][0]
+raw[at:at + 8] = struct.pack('<d', float(sys.argv[4])); open(sys.argv[2], 'wb').write(raw)
+P
+}
+for name in q k v do sinks alibi; do
+  poke $name 1e39; refused "element 0 of $name is 1e+39, too large for F32" attention "$tmp/poked"
+done
+poke k 1e5; refused 'element 0 of k is 100000, too large for F16' attention "$tmp/poked" --precision fp16 --cp 2
 edit causal causal 2; refused 'causal is 2' attention "$tmp/causal"
 
 # what could not act beside a model that says it all

@@ -86,6 +86,32 @@ static void every_rank_refuses(void **state)
     refused(p, "auto", false, "attention rows");
 }
 
+/* Kernels of every precision but fp64 hold these in fp32, where they would become 0 or infinite. */
+static void numbers_outside_of_fp32(void **state)
+{
+    (void)state;
+    static const weft_prec precs[] = {WEFT_PREC_F32, WEFT_PREC_BF16, WEFT_PREC_F16};
+    static const double bad[] = {1e39, 1e-40, 1e-300};
+    for (int i = 0; i < 3; i++)
+        for (int b = 0; b < 3; b++) {
+            weft_cp_problem p = good();
+            p.prec = precs[i], p.scale = -bad[b];
+            refused(p, "auto", false, "scale is -1e");
+            p.scale = 0.5, p.softcap = bad[b];
+            refused(p, "ring", false, "outside of fp32");
+            weft_text text = {0};
+            weft_cp_options o = {.strategy = "auto"};
+            assert_refused(weft_cp_explain(&p, &o, 2, &text), "outside of fp32");
+            p.prec = WEFT_PREC_F64, p.scale = bad[b];
+            assert_ok(weft_cp_explain(&p, &o, 2, &text));
+            weft_text_free(&text);
+        }
+    const double slopes[4] = {1, 0.5, INFINITY, NAN};
+    weft_cp_problem p = good();
+    p.alibi = slopes;
+    refused(p, "ring", false, "slope of head 2 is inf");
+}
+
 static void head_sizes_that_cannot_be(void **state)
 {
     (void)state;
@@ -338,7 +364,7 @@ static void faults_act_once_per_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_refuses), cmocka_unit_test(head_sizes_that_cannot_be),
+        cmocka_unit_test(every_rank_refuses), cmocka_unit_test(numbers_outside_of_fp32), cmocka_unit_test(head_sizes_that_cannot_be),
         cmocka_unit_test(heads_are_dealt_without_padding), cmocka_unit_test(grids_print_themselves),
         cmocka_unit_test(bind_refuses_what_exceeds_the_plan),
         cmocka_unit_test(plans_print_themselves), cmocka_unit_test(auto_takes_the_cheapest),
