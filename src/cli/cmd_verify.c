@@ -21,7 +21,7 @@ static void print_report(const weft_report *r, const char *what)
 {
     if (r->note.data) printf("%s", r->note.data);
     if (r->n) print_findings(r);
-    if (!r->n) printf("%s: there are no expected values; nothing was compared\n", what);
+    if (!r->n) printf("%s: there are no expected values of this computation; nothing was compared\n", what);
     else if (r->failed) printf("%s: %d of %d comparisons FAILED\n", what, r->failed, r->n);
     else printf("%s: all %d comparisons hold\n", what, r->n);
     fflush(stdout);

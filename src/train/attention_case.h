@@ -14,7 +14,9 @@ typedef struct weft_attention_case {
     weft_cp_problem problem;
     const weft_view *in[4];     /* of a file: q k v do */
     const weft_view *file_sinks, *file_alibi;
-    uint64_t seed;              /* of a made case, and of dropout */
+    uint64_t seed;              /* of a made case's values */
+    double file_dropout;        /* with which the file's expected values were computed */
+    int64_t file_seed;          /* of that dropout; -1: not known */
     int64_t spots, *spot;       /* made: the query tokens in [0, B*Tq) that have an output gradient, ascending; 0: all */
     weft_docs docs, q_docs;     /* documents of keys, of queries */
     const weft_run *run;

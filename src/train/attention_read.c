@@ -1,7 +1,6 @@
 /* attention_read.c — an attention case from a file: shapes, metadata, documents; what means nothing is refused. */
 #include "train/attention_case.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,19 +27,12 @@ static weft_status meta_integer(const weft_st *f, const char *key, int64_t absen
     return st < 0 ? weft_fail_at(st, "%s: metadata %s: ", weft_st_path(f), key) : WEFT_OK;
 }
 
-/* Outside of fp64 the kernels hold these in fp32: one that becomes 0 or infinite there is another problem. */
-static weft_status check_real(const weft_attention_case *c, const char *key, double x)
-{
-    if (c->R == WEFT_F64 || x == 0 || (fabs(x) >= FLT_MIN && fabs(x) <= FLT_MAX)) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "%s: metadata %s is %g, outside of fp32; use --precision fp64", c->name, key,
-                     x);
-}
-
 /* A misspelt key would be ignored in silence, and the mask it asks for with it. Keys that resemble none of ours
  * belong to the file's maker. */
 static weft_status check_meta_key(const char *path, const char *key)
 {
-    static const char *const known[] = {"causal", "window_left", "window_right", "prefix", "scale", "softcap", "dropout"};
+    static const char *const known[] = {"causal", "window_left", "window_right", "prefix", "scale",
+                                        "softcap", "dropout", "dropout_seed"};
     enum { KNOWN = sizeof known / sizeof *known };
     for (int i = 0; i < KNOWN; i++)
         if (!strcmp(key, known[i])) return WEFT_OK;
@@ -49,11 +41,25 @@ static weft_status check_meta_key(const char *path, const char *key)
     return weft_fail(WEFT_ERR_REFUSED, "%s: metadata key \"%s\" is not known; did you mean \"%s\"?", path, key, near);
 }
 
+/* What the file says holds where the command line says nothing. */
+static weft_status read_dropout(weft_attention_case *c)
+{
+    WEFT_TRY(meta_number(c->file, "dropout", 0, &c->file_dropout));
+    if (!(c->file_dropout >= 0 && c->file_dropout < 1))
+        return weft_fail(WEFT_ERR_REFUSED, "%s: metadata dropout is %g; 0 (none) up to below 1 is possible", c->name,
+                         c->file_dropout);
+    WEFT_TRY(meta_integer(c->file, "dropout_seed", -1, &c->file_seed));
+    if (c->file_seed < -1)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: metadata dropout_seed is %lld; at least 0", c->name, (long long)c->file_seed);
+    c->problem.dropout = c->file_dropout;
+    if (c->file_seed >= 0 && !c->run->seed_given) c->problem.seed = (uint64_t)c->file_seed;
+    return WEFT_OK;
+}
+
 static weft_status read_meta(weft_attention_case *c)
 {
     weft_cp_problem *p = &c->problem;
     int64_t causal = 0;
-    double dropout = 0;
     const char *key = NULL;
     for (int i = 0; (key = weft_st_meta_key(c->file, i)); i++) WEFT_TRY(check_meta_key(c->name, key));
     WEFT_TRY(meta_integer(c->file, "causal", 0, &causal));
@@ -62,16 +68,12 @@ static weft_status read_meta(weft_attention_case *c)
     WEFT_TRY(meta_integer(c->file, "prefix", 0, &p->mask.prefix));
     WEFT_TRY(meta_number(c->file, "scale", 1.0 / sqrt((double)p->D), &p->scale));
     WEFT_TRY(meta_number(c->file, "softcap", 0, &p->softcap));
-    WEFT_TRY(meta_number(c->file, "dropout", 0, &dropout));
-    if (!(dropout >= 0 && dropout < 1))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: metadata dropout is %g; 0 (none) up to below 1 is possible", c->name, dropout);
-    p->dropout = dropout;
+    WEFT_TRY(read_dropout(c));
     if (causal != 0 && causal != 1)
         return weft_fail(WEFT_ERR_REFUSED, "%s: metadata causal is %lld; 0 and 1 are possible", c->name,
                          (long long)causal);
     p->mask.causal = causal != 0;
-    WEFT_TRY(check_real(c, "scale", p->scale));
-    return check_real(c, "softcap", p->softcap);
+    return WEFT_OK;
 }
 
 static weft_status is_float(const weft_attention_case *c, const char *name, const weft_view *v)
@@ -90,16 +92,21 @@ weft_status weft__case_expect_shape(const weft_attention_case *c, const char *na
                      weft_shape_text(v->shape, v->nd, a, sizeof a), weft_shape_text(shape, nd, b, sizeof b));
 }
 
-/* NaN spreads over whole tiles and an infinity makes one; no result of such a case would mean anything. A sink
- * of -inf is no sink. */
-static weft_status check_finite(const weft_attention_case *c, const char *name, const weft_view *v)
+/* NaN spreads over whole tiles and an infinity makes one; no result of such a case would mean anything. A value that is
+ * infinite in `type`, in which the kernels have it, is as bad. A sink of -inf is no sink. */
+static weft_status check_finite(const weft_attention_case *c, const char *name, const weft_view *v, weft_dtype type)
 {
     bool sink = !strcmp(name, "sinks");
     for (int64_t i = 0, n = weft_view_count(v); i < n; i++) {
-        double x = weft_load(v->data, v->dtype, i);
-        if (!isfinite(x) && !(sink && x == -INFINITY))
-            return weft_fail(WEFT_ERR_REFUSED, "%s: element %lld of %s is %g; finite values are needed", c->name,
-                             (long long)i, name, x);
+        double x = weft_load(v->data, v->dtype, i), held;
+        weft_convert(&held, type, (const char *)v->data + (size_t)i * weft_dtype_size(v->dtype), v->dtype, 1);
+        double y = weft_load(&held, type, 0);
+        if (isfinite(y) || (sink && y == -INFINITY)) continue;
+        if (isfinite(x))
+            return weft_fail(WEFT_ERR_REFUSED, "%s: element %lld of %s is %g, too large for %s; use another --precision",
+                             c->name, (long long)i, name, x, weft_dtype_safetensors(type));
+        return weft_fail(WEFT_ERR_REFUSED, "%s: element %lld of %s is %g; finite values are needed", c->name,
+                         (long long)i, name, x);
     }
     return WEFT_OK;
 }
@@ -143,9 +150,9 @@ static weft_status read_shapes(weft_attention_case *c)
                          c->name);
     if (c->file_sinks) WEFT_TRY(weft__case_expect_shape(c, "sinks", c->file_sinks, 1, (int64_t[]){p->H}));
     if (c->file_alibi) WEFT_TRY(weft__case_expect_shape(c, "alibi", c->file_alibi, 1, (int64_t[]){p->H}));
-    for (int i = WEFT_CASE_Q; i <= WEFT_CASE_DO; i++) WEFT_TRY(check_finite(c, weft__case_names[i], c->in[i]));
-    if (c->file_sinks) WEFT_TRY(check_finite(c, "sinks", c->file_sinks));
-    return c->file_alibi ? check_finite(c, "alibi", c->file_alibi) : WEFT_OK;
+    for (int i = WEFT_CASE_Q; i <= WEFT_CASE_DO; i++) WEFT_TRY(check_finite(c, weft__case_names[i], c->in[i], c->C));
+    if (c->file_sinks) WEFT_TRY(check_finite(c, "sinks", c->file_sinks, c->R));
+    return c->file_alibi ? check_finite(c, "alibi", c->file_alibi, c->R) : WEFT_OK;
 }
 
 weft_status weft_read_cu_seqlens(const weft_st *f, weft_arena *arena, int64_t B, int64_t T, weft_docs *docs)

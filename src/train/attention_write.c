@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-enum { KEYS = 7, TEXT = 40 };
+enum { KEYS = 8, TEXT = 40 };
 
 typedef struct metadata {
     char text[KEYS][TEXT];
@@ -25,7 +25,11 @@ weft_status weft__case_write(const weft_attention_case *c, const weft_st_entry *
     const weft_cp_problem *p = &c->problem;
     weft_st_entry all[32];
     metadata m = {.n = 0};
-    if (c->file) return weft_st_write(c->run->o->out, entries, n, NULL);
+    if (p->dropout > 0) {
+        put(&m, "dropout", "%.17g", p->dropout);
+        put(&m, "dropout_seed", "%.0f", (double)p->seed);
+    }
+    if (c->file) return weft_st_write(c->run->o->out, entries, n, m.n ? m.list : NULL);
     if (n >= (int)(sizeof all / sizeof *all)) return weft_fail(WEFT_ERR_INTERNAL, "%d tensors to write", n);
     for (int i = 0; i < n; i++) all[i] = entries[i];
     /* the same documents in every row: those of row 0 */
@@ -37,6 +41,5 @@ weft_status weft__case_write(const weft_attention_case *c, const weft_st_entry *
     put(&m, "prefix", "%.0f", (double)p->mask.prefix);
     put(&m, "scale", "%.17g", p->scale);
     put(&m, "softcap", "%.17g", p->softcap);
-    put(&m, "dropout", "%.17g", p->dropout);
     return weft_st_write(c->run->o->out, all, n + 1, m.list);
 }

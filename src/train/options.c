@@ -206,7 +206,9 @@ static weft_status check_model_sizes(const weft_opts *opts, const weft_run_optio
 weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_run_options *o)
 {
     int64_t cp = o->cp;
-    *run = (weft_run){.o = o};
+    *run = (weft_run){.o = o,
+                      .dropout_given = weft_opts_given(opts, "attention.dropout"),
+                      .seed_given = weft_opts_given(opts, "run.seed")};
     WEFT_TRY(weft_run_resolve_cp(run, opts, o, &cp));
     run->mesh = (weft_mesh_shape){(int)weft_max_i64(o->tp, 1), (int)weft_max_i64(cp, 1), (int)weft_max_i64(o->dp, 1),
                                   (int)weft_max_i64(o->pp, 1)};

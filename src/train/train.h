@@ -63,6 +63,7 @@ typedef struct weft_run { /* the options, checked and resolved */
     weft_isa isa;
     weft_layout layout;
     weft_mesh_shape mesh;
+    bool dropout_given, seed_given; /* --dropout 0 and --seed 1 are asked for too, against what a case says */
     weft_cp_options cp;
     weft_profile profile; /* cp.profile points here when a file was given: a copy must not outlive its original */
 } weft_run;

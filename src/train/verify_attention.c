@@ -193,7 +193,7 @@ static weft_status compare(weft_attention_case *c, const weft_st_entry *got, int
     weft_text_add(&report->note, "last 1/8  ");
     for (int i = 0; i < n; i++) {
         const weft_view *want = weft_st_find(c->file, got[i].name), *x = &got[i].view;
-        if (!want) continue;
+        if (!want || !strcmp(got[i].name, "dropout_mask")) continue; /* the mask follows from the seed */
         WEFT_TRY(weft__case_expect_shape(c, got[i].name, want, x->nd, x->shape));
         bool lse = !strcmp(got[i].name, "lse"), narrow = c->C != WEFT_F32 && c->C != WEFT_F64;
         double error = lse ? weft_max_scaled(x->data, x->dtype, want->data, want->dtype, weft_view_count(x))
@@ -258,8 +258,40 @@ static weft_status collect(weft_attention_case *c, weft_st_entry *got, int *n)
     return WEFT_OK;
 }
 
-/* The expected values of a file know nothing of the dropout that was asked for. */
-static bool expects(const weft_attention_case *c) { return c->file && c->problem.dropout == 0; }
+/* The expected values of a file are of one dropout mask. */
+static bool expects(const weft_attention_case *c)
+{
+    const weft_cp_problem *p = &c->problem;
+    if (!c->file || p->dropout != c->file_dropout) return false;
+    return p->dropout == 0 || (c->file_seed >= 0 && p->seed == (uint64_t)c->file_seed);
+}
+
+static bool has_values(const weft_attention_case *c)
+{
+    static const char *const also[] = {"lse", "dsinks"};
+    for (int i = WEFT_CASE_O; i < WEFT_CASE_TENSORS; i++)
+        if (weft_st_find(c->file, weft__case_names[i])) return true;
+    return weft_st_find(c->file, also[0]) || weft_st_find(c->file, also[1]);
+}
+
+static void add_dropout(weft_text *note, double dropout, bool known, uint64_t seed)
+{
+    weft_text_add(note, "%g", dropout);
+    if (dropout == 0) return;
+    if (known) weft_text_add(note, " with seed %llu", (unsigned long long)seed);
+    else weft_text_add(note, " with a seed that it does not name");
+}
+
+/* Why nothing is compared, where the file has values of another mask. */
+static void explain_dropout(const weft_attention_case *c, weft_text *note)
+{
+    if (!c->file || expects(c) || !has_values(c)) return;
+    weft_text_add(note, "dropout   this run's is ");
+    add_dropout(note, c->problem.dropout, true, c->problem.seed);
+    weft_text_add(note, ", that of the file's expected values is ");
+    add_dropout(note, c->file_dropout, c->file_seed >= 0, (uint64_t)c->file_seed);
+    weft_text_add(note, ": not compared\n");
+}
 
 static weft_status judge_on_root(weft_attention_case *c, const weft_st_entry *got, int n, weft_report *report)
 {
@@ -278,9 +310,7 @@ static weft_status judge(weft_attention_case *c, weft_report *report)
         WEFT_TRY(collect(c, got, &n));
         WEFT_TRY(weft_agree(c->comm, judge_on_root(c, got, n, report)));
     }
-    if (c->problem.dropout > 0 && c->file && c->ctx->rank == 0)
-        weft_text_add(&report->note, "dropout   %g: the file's expected values are without and were not compared\n",
-                      c->problem.dropout);
+    if (c->ctx->rank == 0) explain_dropout(c, &report->note);
     return weft_report_share(c->comm, report);
 }
 
@@ -311,7 +341,7 @@ weft_status weft__case_open(weft_attention_case *c, weft_st **file, const char *
         c->file = *file;
         WEFT_TRY(weft__case_read(c));
     } else WEFT_TRY(weft__case_make(c, o->make));
-    if (o->dropout > 0) c->problem.dropout = o->dropout;
+    if (c->run->dropout_given) c->problem.dropout = o->dropout;
     return make_q_docs(c);
 }
 

@@ -14,6 +14,26 @@ pcp --cp 4 --cp-strategy pcp --cp-layout contiguous
 pairwise --cp 5 --cp-strategy pairwise
 END
 good attention --make "$case" --dropout 0.3 --seed 6 --precision fp64 --out "$tmp/other"
+# A written case says its dropout and seed: it holds without either being given, on any cut; asked for another one, even
+# none, nothing is compared, and the reason is said.
+good attention "$tmp/one" --cp 3 --cp-strategy ring --precision fp64 --out "$tmp/again"
+grep -q 'all 6 comparisons hold' "$tmp/stdout" || fail "a written case with dropout does not hold: $(cat "$tmp/stdout")"
+good attention "$tmp/one" --dropout 0.3 --seed 5
+grep -q 'all 6 comparisons hold' "$tmp/stdout" || fail "its dropout, given: $(cat "$tmp/stdout")"
+sed 's/dropout_seed/maker_number/' "$tmp/one" >"$tmp/unknown"
+while read -r file said flags; do
+  good attention "$tmp/$file" $flags --out "$tmp/out"
+  grep -q 'nothing was compared' "$tmp/stdout" || fail "$file $flags was compared: $(cat "$tmp/stdout")"
+  grep -Eq "^dropout .*this run's is ${said//_/ }" "$tmp/stdout" || fail "$file $flags: wrong reason: $(cat "$tmp/stdout")"
+  case $flags in *'--dropout 0') ! grep -q dropout_mask "$tmp/out" || fail "--dropout 0 drops" ;; esac
+done <<'END'
+one 0,_that_of_the_file's_expected_values_is_0.3_with_seed_5 --dropout 0
+one 0.3_with_seed_6,_that --seed 6
+one 0.2_with_seed_5,_that --dropout 0.2
+unknown 0.3_with_seed_1,_that_.*_a_seed_that_it_does_not_name --cp 2
+END
+good attention "$WEFT_GOLDEN/attention/sinks.safetensors" --dropout 0.2
+grep -q "this run's is 0.2 with seed 1, that of the file's expected values is 0: not" "$tmp/stdout" || fail "golden: $(cat "$tmp/stdout")"
 refused 'dropout' attention --make "$case" --dropout 1
 refused 'dropout' attention --make "$case" --dropout -0.1
 python3 - "$tmp" <<'P' || fail "the written mask does not explain the results"
@@ -30,7 +50,8 @@ def read(path):
     return out
 folder = sys.argv[1]
 one = read(folder + '/one')
-for name in ('ring', 'pcp', 'pairwise'):
+assert one['meta']['dropout_seed'] == '5'
+for name in ('ring', 'pcp', 'pairwise', 'again'):
     x = read(folder + '/' + name)
     assert x['dropout_mask'] == one['dropout_mask'], name + ' has another mask'
     for t in ('o', 'dq', 'dk', 'dv', 'dsinks'):
