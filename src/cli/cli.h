@@ -41,6 +41,8 @@ int weft_launch_mpi(weft_cli *cli, const weft_mpi_launch *launch, weft_status so
 /* Before this process ends with a failure: gives an MPI launcher time to forward its message, so that it comes before
  * the launcher's own lines. */
 void weft_launch_forward(void);
+/* The last error as this rank's own line, and time to forward it: for a rank that cannot agree with the others. */
+void weft_launch_print_alone(const weft_mpi_launch *launch);
 weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads);
 int weft_launch_ranks(const weft_cli *cli);
 

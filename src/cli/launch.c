@@ -129,8 +129,14 @@ int weft_launch(weft_cli *cli, weft_status so_far)
         if (st >= 0 && so_far < 0) st = weft_fail(so_far, "%s", message);
     }
     if (st >= 0) return launch_here(cli);
-    if (launch.rank == 0) fprintf(stderr, "weft: %s\n", weft_last_error());
-    return weft_exit_code(st);
+    int code = weft_exit_code(st);
+    if (launch.size == 0) {
+        fprintf(stderr, "weft: %s\n", weft_last_error());
+        return code;
+    }
+    weft_launch_print_alone(&launch);
+    weft_mpi_leave_job(code);
+    return code;
 }
 
 bool weft_is_root(const weft_world *world) { return weft_world_rank(world) == 0; }

@@ -1,19 +1,22 @@
 /* launch_mpi.c — a command's body on the ranks that an MPI launcher has started.
  *
  * The launcher has made the processes before a word of the command line was read, so whatever one of them refuses is
- * agreed on by all before it is printed: one line, by one rank, and the same exit code on all. A failure in the body
- * ends the job by MPI_Abort after the message of the rank that failed first. */
+ * agreed on by all before it is printed: one line, by one rank, and the same exit code on all. A rank that cannot even
+ * start MPI, or finds no agreement, prints its own line and makes the launcher end the job. A failure in the body ends the
+ * job by MPI_Abort after the message of the rank that failed first. */
 #include "cli/cli.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
 #define FORWARD_SECONDS 0.25
+#define TURN_SECONDS 0.6 /* rank 0 prints first: where all ranks have the same to say, a launcher may have ended the others by then */
 
 static void nap(double seconds)
 {
@@ -95,6 +98,13 @@ static int end_job(const weft_mpi *mpi, const weft_world *world, weft_status st,
     return code;
 }
 
+/* The launcher kills the others as soon as it hears that a rank has died, this one among them. */
+static void print_lost(void *ud, const char *message)
+{
+    (void)ud;
+    fprintf(stderr, "weft: %s\n", message);
+}
+
 /* What all ranks know alike leaves the world good: everybody leaves in order. A failed comparison has been reported. */
 static int leave(weft_mpi *mpi, weft_world *world, weft_status st)
 {
@@ -105,6 +115,27 @@ static int leave(weft_mpi *mpi, weft_world *world, weft_status st)
     return weft_exit_code(st);
 }
 
+void weft_launch_print_alone(const weft_mpi_launch *l)
+{
+    char host[64] = "?", message[1200];
+    snprintf(message, sizeof message, "%s", weft_last_error());
+    gethostname(host, sizeof host - 1);
+    if (l->rank > 0) nap(TURN_SECONDS);
+    fprintf(stderr, "weft: %s started %d ranks; rank %d on %s: %s\n", l->by, l->size, l->rank, host, message);
+    nap(FORWARD_SECONDS);
+}
+
+static int leave_alone(const weft_mpi_launch *l, const weft_mpi *mpi, bool started, weft_status st)
+{
+    int code = weft_exit_code(st);
+    weft_launch_print_alone(l);
+    if (started) weft_mpi_abort_job(mpi, code);
+    else weft_mpi_leave_job(code);
+    return code;
+}
+
+/* ---- the body ---------------------------------------------------------------------------------------------------- */
+
 static int run_in_world(weft_cli *cli, const weft_mpi_launch *l, weft_mpi *mpi, weft_world *world, weft_status st)
 {
     char message[600];
@@ -112,7 +143,6 @@ static int run_in_world(weft_cli *cli, const weft_mpi_launch *l, weft_mpi *mpi, 
     st = weft_agree(weft_world_all(world), st);
     if (st == WEFT_ERR_REFUSED || st == WEFT_ERR_IO) return leave(mpi, world, st);
     if (st >= 0) {
-        if (cli->options.timeout > 0) weft_world_set_timeout(world, cli->options.timeout);
         set_threads(cli, world);
         st = set_progress(cli, world);
     }
@@ -130,20 +160,17 @@ static weft_status message_limit(size_t *out)
 {
     const char *text = getenv("WEFT_MPI_MAX_MESSAGE");
     int64_t n = 0;
-    if (text && (weft_parse_size(text, &n) != WEFT_OK || n < 1))
+    if (text && (weft_parse_size(text, &n) != WEFT_OK || n < 1 || n > INT32_MAX))
         return weft_fail(WEFT_ERR_REFUSED, "WEFT_MPI_MAX_MESSAGE=%s; give the bytes of the longest MPI message, 1 to 1G", text);
     *out = (size_t)n;
     return WEFT_OK;
 }
 
-static weft_status open_world(weft_world **world, weft_mpi **mpi, weft_ctx *ctx, const weft_mpi_launch *l)
+/* What this rank alone may refuse: told to the others in a world that does not need it. */
+static weft_status prepare(weft_ctx *ctx, const weft_mpi_launch *l, weft_mpi_options *options)
 {
-    weft_mpi_options options = {0};
-    WEFT_TRY(message_limit(&options.max_message));
-    WEFT_TRY(weft_launch_ctx(ctx, l->rank, l->size, 1));
-    WEFT_TRY(weft_mpi_load(mpi, l->mpi));
-    WEFT_TRY(weft_mpi_start(*mpi));
-    return weft_world_mpi(world, ctx, *mpi, &options);
+    weft_status st = weft_launch_ctx(ctx, l->rank, l->size, 1);
+    return st < 0 ? st : message_limit(&options->max_message);
 }
 
 int weft_launch_mpi(weft_cli *cli, const weft_mpi_launch *l, weft_status so_far)
@@ -151,17 +178,18 @@ int weft_launch_mpi(weft_cli *cli, const weft_mpi_launch *l, weft_status so_far)
     weft_ctx ctx;
     weft_mpi *mpi = NULL;
     weft_world *world = NULL;
-    char message[600];
-    snprintf(message, sizeof message, "%s", so_far < 0 ? weft_last_error() : "");
-    weft_status st = open_world(&world, &mpi, &ctx, l);
+    weft_mpi_options options = {.timeout = cli->options.timeout, .lost = print_lost};
+    char message[1200];
     int code;
-    if (st >= 0) {
-        code = run_in_world(cli, l, mpi, world, so_far < 0 ? weft_fail(so_far, "%s", message) : WEFT_OK);
-    } else {
-        /* Without MPI the ranks cannot agree; what is missing here is missing everywhere, as a rule. */
-        if (l->rank == 0) fprintf(stderr, "weft: %s started %d ranks: %s\n", l->by, l->size, weft_last_error());
-        code = weft_exit_code(st);
-    }
+    if (so_far >= 0) so_far = prepare(&ctx, l, &options);
+    else weft_ctx_init(&ctx);
+    snprintf(message, sizeof message, "%s", so_far < 0 ? weft_last_error() : "");
+    weft_status st = weft_mpi_load(&mpi, l->mpi);
+    if (st >= 0) st = weft_mpi_start(mpi);
+    bool started = st >= 0;
+    if (st >= 0) st = weft_world_mpi(&world, &ctx, mpi, &options);
+    if (st >= 0) code = run_in_world(cli, l, mpi, world, so_far < 0 ? weft_fail(so_far, "%s", message) : WEFT_OK);
+    else code = leave_alone(l, mpi, started, st);
     weft_mpi_unload(mpi);
     return code;
 }

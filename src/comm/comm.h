@@ -77,14 +77,24 @@ const char *weft_mpi_library(const weft_mpi *mpi);              /* "Open MPI v4.
 weft_status weft_mpi_start(weft_mpi *mpi);
 void weft_mpi_stop(weft_mpi *mpi);
 void weft_mpi_abort_job(const weft_mpi *mpi, int code);         /* MPI_Abort of the whole job               */
+/* For a rank that has no MPI to abort the job with, before it leaves with `code`: makes launchers end the others that only
+ * count ranks which were in MPI. LOCAL */
+void weft_mpi_leave_job(int code);
 
+/* From another thread, as soon as the process of a rank of this node has ended: the launcher may end this one next. */
+typedef void (*weft_mpi_lost_fn)(void *ud, const char *message);
 typedef struct weft_mpi_options { /* zeros are defaults; equal on all ranks */
     const void *comm;   /* address of an MPI_Comm; NULL: MPI_COMM_WORLD */
     size_t comm_bytes;  /* sizeof(MPI_Comm) */
     int ranks;          /* only the first so many of comm; 0: all */
-    size_t max_message; /* longer ones travel in pieces; 0: 1 GiB */
+    size_t max_message; /* longer ones travel in pieces; 0: 1 GiB; the least of all ranks holds */
+    double timeout;     /* seconds, of opening and of the world (weft_world_set_timeout); 0: 120 */
+    bool alone;         /* no memory is shared with ranks of this node: each is like a node of its own */
+    weft_mpi_lost_fn lost; /* NULL: the waits tell */
+    void *lost_ud;
 } weft_mpi_options;
-/* A world over a private copy of comm; *out NULL on ranks that have no part in it. COLLECTIVE over comm */
+/* A world over a private copy of comm; *out NULL on ranks that have no part in it. What one rank refuses all refuse, with
+ * its message; a rank that does not come makes it fail with WEFT_ERR_TIMEOUT. COLLECTIVE over comm */
 weft_status weft_world_mpi(weft_world **out, weft_ctx *ctx, const weft_mpi *mpi, const weft_mpi_options *options);
 typedef enum { WEFT_MPI_AUTO, WEFT_MPI_CALLBACK, WEFT_MPI_THREAD } weft_mpi_progress;
 /* Who moves messages while a rank computes: the kernels' callback (a new world's way), a helper thread, or which of them

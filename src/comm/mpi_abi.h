@@ -7,7 +7,7 @@
  * Rejected: the whole transport inside the plugin; it would need the core's internals as exported symbols, and a
  * program with libweft linked statically has none.
  *
- * Functions return 0 or MPI's error code. One thread at a time calls into one end. */
+ * Functions return 0, MPI's error code, or one of the codes below. One thread at a time calls into one end. */
 #ifndef WEFT_COMM_MPI_ABI_H
 #define WEFT_COMM_MPI_ABI_H
 
@@ -15,10 +15,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WEFT_MPI_ABI = 1 }; /* goes up with every change below */
+enum { WEFT_MPI_ABI = 2 }; /* goes up with every change below */
 #define WEFT_MPI_ENTRY "weft_mpi_plugin" /* the symbol: const weft_mpi_abi *weft_mpi_plugin(void) */
 
+/* Codes of the plugin's own; MPI's are above 0. */
+enum {
+    WEFT_MPI_LATE = -1,     /* not every rank came in time; the end is only good for being left alone */
+    WEFT_MPI_NO_COMM = -2,  /* MPI_COMM_NULL */
+    WEFT_MPI_INTERCOMM = -3,
+    WEFT_MPI_NO_MEMORY = -4,
+    WEFT_MPI_NOT_SHARED = -5
+};
+
 typedef struct weft_mpi_end weft_mpi_end; /* this rank's end of one private communicator; the plugin's */
+
+enum { WEFT_MPI_LEAST = 4 };
 
 typedef struct weft_mpi_info {
     int rank, size;
@@ -48,12 +59,17 @@ typedef struct weft_mpi_abi {
     void (*error_text)(int code, char *text, size_t n);
 
     /* A private copy of a communicator (comm: address of an MPI_Comm; NULL: of the world), or with ranks > 0 of its
-     * first `ranks` ranks; the others get *out NULL. COLLECTIVE over comm. close: COLLECTIVE over the end, all requests
-     * are complete. */
-    int (*open)(weft_mpi_end **out, const void *comm, int ranks, weft_mpi_info *info);
+     * first `ranks` ranks; the others get *out NULL. Waits `seconds` for the others to come. COLLECTIVE over comm. close:
+     * COLLECTIVE over the end, all requests are complete. */
+    int (*open)(weft_mpi_end **out, const void *comm, int ranks, double seconds, weft_mpi_info *info);
     int (*close)(weft_mpi_end *end);
-    /* Zeroed memory that the ranks of one node share, and how many they are. COLLECTIVE; once per end. */
-    int (*share)(weft_mpi_end *end, size_t bytes, void **base, int *node_ranks);
+    /* v[i] becomes the least of all ranks; text becomes rank root's. For opening and before calls of MPI's that wait
+     * without an end: none of the ranks is missing then. n: at most WEFT_MPI_LEAST. COLLECTIVE */
+    int (*least)(weft_mpi_end *end, int64_t *v, int n, double seconds);
+    int (*tell)(weft_mpi_end *end, char *text, size_t bytes, int root, double seconds);
+    /* Zeroed memory that the ranks of one node share, and how many they are: on all ranks, or on none
+     * (WEFT_MPI_NOT_SHARED). COLLECTIVE; once per end. */
+    int (*share)(weft_mpi_end *end, size_t bytes, double seconds, void **base, int *node_ranks);
 
     int (*send)(weft_mpi_end *end, const void *buf, int bytes, int peer, int tag, uint64_t token);
     int (*recv)(weft_mpi_end *end, void *buf, int bytes, int peer, int tag, uint64_t token); /* peer -1: any */

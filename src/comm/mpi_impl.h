@@ -6,6 +6,7 @@
 #include "comm/mpi_abi.h"
 #include "comm/world.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -19,6 +20,9 @@ struct weft_mpi { /* a loaded plugin */
  * the number of the receiver's transfer, so (group, tag) never has to fit into an MPI tag. */
 enum { WEFT_MPI_TAG_CONTROL = 0, WEFT_MPI_TAG_ABORT = 1, WEFT_MPI_TAG_DATA = 2 };
 
+/* How long after a failure what is under way may still arrive: both ends of a message of two sizes report them. */
+#define WEFT_MPI_MESSAGE_SECONDS 0.03
+
 enum { WEFT_MPI_OP = 48, WEFT_MPI_CHUNK = 256, WEFT_MPI_CHUNKS = 1024, WEFT_MPI_CONTROLS = 16 };
 
 typedef struct mpi_control { /* a short message between endpoints; each also tells where its sender is */
@@ -26,17 +30,24 @@ typedef struct mpi_control { /* a short message between endpoints; each also tel
     int32_t tag;
     int32_t number;   /* of the receiver's transfer */
     uint64_t bytes;
-    int32_t layer, step, waits_for, unused;
+    int32_t layer, step, waits_for, age_ms; /* age: of the place */
     char op[WEFT_MPI_OP];
 } mpi_control;
 
 typedef struct mpi_failure { int32_t rank, status; char message[WEFT_LOCAL_MESSAGE]; } mpi_failure;
 
-typedef struct mpi_transfer { /* a send or a receive from its post to its end */
-    weft_req *req;            /* NULL: free */
+/* A send or a receive from its post to its end. What moving it takes is copied from the request: a rank that fails by itself
+ * may have freed its requests before it tells. */
+typedef struct mpi_transfer {
+    weft_req *req;            /* NULL: free. Followed by the rank's own thread only, in a good world */
     struct mpi_transfer *next;
-    size_t moved, piece;      /* bytes done; bytes of the piece that is under way */
+    char *buf;                /* of a send: only read */
+    size_t bytes, moved, piece; /* moved: done; piece: of the one that is under way */
     double at;                /* when it ended */
+    uint32_t comm;
+    int32_t tag;
+    int peer;
+    bool is_recv;
     int number;               /* its own, for good */
     int data;                 /* number of the receiver's transfer */
     int state;                /* WEFT_REQ_* at its end */
@@ -63,6 +74,27 @@ typedef struct mpi_box { /* of one peer, both in the order of posting; a key is 
 
 typedef struct mpi_ends { mpi_transfer *first, **end; } mpi_ends;
 
+/* What the ranks of a node share beside header and areas. */
+typedef struct mpi_node {
+    alignas(64) _Atomic int told;     /* the ranks of other nodes know of the failure, or are being told */
+    _Atomic int64_t failed_ms;        /* when it was recorded, by the machine's clock; 0: not yet */
+} mpi_node;
+
+typedef struct mpi_seat { /* of one rank */
+    alignas(64) _Atomic uint32_t held; /* mpi_watch.c */
+    cpu_set_t mask;                    /* processors that it may use */
+} mpi_seat;
+
+/* The thread that holds this rank's seat and watches another one (mpi_watch.c). */
+typedef struct mpi_watch {
+    pthread_t thread;
+    bool running;
+    _Atomic uint32_t order, seated, ended;
+    struct robust_list entry;
+    struct robust_list_head head; /* the kernel's: which word to mark when this thread's process ends */
+    int next;                     /* the rank that it watches */
+} mpi_watch;
+
 typedef struct weft_mpi_ep {
     const weft_mpi *mpi;
     weft_mpi_end *end;
@@ -70,7 +102,9 @@ typedef struct weft_mpi_ep {
     weft_ctx *ctx;
     weft_arena *arena;
     weft_local map;       /* header and areas only: failure, places, of all ranks; shared by the ranks of a node */
-    void *private_map;    /* when the node cannot share memory */
+    mpi_node *node;
+    mpi_seat *seats;      /* [ranks]; zeros for ranks of other nodes */
+    void *private_map;    /* when the ranks of a node cannot share memory: each is a node of its own */
     int node_ranks;
     int cpus, sharers;    /* processors of this rank, and ranks of the node that may run on them */
     size_t limit;         /* bytes of one MPI message, at most */
@@ -91,12 +125,16 @@ typedef struct weft_mpi_ep {
     int open;             /* transfers that have not ended */
     int layer, step, waits_for;
     char op[WEFT_MPI_OP];
-    double failed_at;     /* when this rank saw that the world had failed; 0: not yet */
+    double placed_at;
+    mpi_watch watch;
+    weft_mpi_lost_fn lost;
+    void *lost_ud;
     bool dead;            /* after a failure: requests are not touched any more */
-    bool broken;          /* an MPI call failed: `trouble` */
+    _Atomic bool broken;  /* an MPI call failed; set after `trouble` is written, which is then left as it is */
     char trouble[256];
     /* The helper thread. `lock` guards everything above while it runs. */
     bool threaded;
+    bool moves;           /* it moves messages as they come; else it only looks now and then, to answer for its rank */
     pthread_t helper;
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -111,8 +149,8 @@ weft_status weft__mpi_recv(weft_mpi_ep *e, weft_req *req);
 bool weft__mpi_pass(weft_mpi_ep *e);  /* moves what can move */
 void weft__mpi_ask(weft_mpi_ep *e, int peer); /* for its place */
 void weft__mpi_show_moved(weft_mpi_ep *e);    /* into the requests, for a message */
-/* After a failure: tells the ranks of other nodes if this rank is the first, withdraws receives, and gives what is
- * under way `seconds` to end. */
+/* After a failure: tells the ranks of other nodes unless somebody of this node has, withdraws receives, and gives what is
+ * under way `seconds` to end. Follows no request. */
 void weft__mpi_withdraw(weft_mpi_ep *e, double seconds);
 bool weft__mpi_end_control(weft_mpi_ep *e); /* true when no request is left */
 void weft__mpi_free(weft_mpi_ep *e);
@@ -120,9 +158,25 @@ void weft__mpi_free(weft_mpi_ep *e);
 /* mpi_progress.c */
 void weft__mpi_lock(weft_mpi_ep *e);
 void weft__mpi_unlock(weft_mpi_ep *e);
-weft_status weft__mpi_start_helper(weft_mpi_ep *e);
+weft_status weft__mpi_start_helper(weft_mpi_ep *e, bool moves);
 void weft__mpi_stop_helper(weft_mpi_ep *e);
+/* Where ranks are on other nodes and MPI takes calls of any thread: a helper that answers where this rank is while it
+ * computes or sleeps. */
+weft_status weft__mpi_start_answering(weft_mpi_ep *e);
 /* Measures both ways of progress over w and keeps the faster one. COLLECTIVE */
 weft_status weft__mpi_choose(weft_mpi_ep *e, weft_world *w);
+
+/* mpi_watch.c */
+weft_status weft__mpi_sit(weft_mpi_ep *e);   /* takes this rank's seat */
+void weft__mpi_watch_next(weft_mpi_ep *e);   /* after all ranks of the node have sat down */
+void weft__mpi_stand_up(weft_mpi_ep *e);
+
+/* mpi.c */
+/* The first failure of this node wins; from then on its age is known to all of them. */
+void weft__mpi_record(weft_mpi_ep *e, int rank, weft_status st, const char *message);
+/* Whether a failure was recorded so many seconds ago. Ranks that failed free what the others would read. */
+bool weft__mpi_failed_for(const weft_mpi_ep *e, double seconds);
+extern const weft_transport weft__mpi_transport;
+void weft__mpi_close(void *ep, bool orderly);
 
 #endif

@@ -181,3 +181,14 @@ void weft_mpi_stop(weft_mpi *m)
 }
 
 void weft_mpi_abort_job(const weft_mpi *m, int code) { m->abi->abort_job(code); }
+
+/* MPICH's mpirun waits for ever for the others when a process leaves before it has used MPI, whatever its exit code; what
+ * MPI_Abort writes to its socket it obeys. Open MPI's and srun look at exit codes. */
+void weft_mpi_leave_job(int code)
+{
+    int fd = -1;
+    char line[48];
+    if (!getenv("PMI_FD") || env_number("PMI_FD", &fd) < 0) return;
+    int n = snprintf(line, sizeof line, "cmd=abort exitcode=%d\n", code);
+    if (write(fd, line, (size_t)n) != n) return; /* a launcher that is gone needs no telling */
+}

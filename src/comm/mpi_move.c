@@ -43,10 +43,16 @@ static void *more(weft_mpi_ep *e, size_t size)
     return block;
 }
 
+/* Their numbers are tags of MPI. */
+static bool all_transfers(const weft_mpi_ep *e)
+{
+    return e->chunks == WEFT_MPI_CHUNKS || (e->chunks + 1) * WEFT_MPI_CHUNK > e->info.tag_max - WEFT_MPI_TAG_DATA;
+}
+
 static bool more_transfers(weft_mpi_ep *e)
 {
     int first = e->chunks * WEFT_MPI_CHUNK;
-    if (e->chunks == WEFT_MPI_CHUNKS || first + WEFT_MPI_CHUNK > e->info.tag_max - WEFT_MPI_TAG_DATA) return false;
+    if (all_transfers(e)) return false;
     mpi_transfer *t = more(e, sizeof *t);
     if (!t) return false;
     e->chunk[e->chunks++] = t;
@@ -58,14 +64,21 @@ static bool more_transfers(weft_mpi_ep *e)
     return true;
 }
 
-static mpi_transfer *transfer_for(weft_mpi_ep *e, weft_req *req)
+static weft_status transfer_for(weft_mpi_ep *e, weft_req *req, mpi_transfer **out)
 {
-    if (!e->free_transfer && !more_transfers(e)) return NULL;
-    mpi_transfer *t = e->free_transfer;
+    if (!e->free_transfer && all_transfers(e))
+        return weft_fail(WEFT_ERR_REFUSED, "rank %d: more than %d messages at once; wait for some of them first", e->info.rank, e->open);
+    if (!e->free_transfer && !more_transfers(e))
+        return weft_fail(WEFT_ERR_MEMORY, "rank %d: no memory for more than %d MPI messages at once", e->info.rank, e->open);
+    mpi_transfer *t = *out = e->free_transfer;
     e->free_transfer = t->next;
-    *t = (mpi_transfer){.req = req, .number = t->number};
+    *t = (mpi_transfer){.req = req, .number = t->number, .bytes = req->bytes, .comm = (uint32_t)req->priv[WEFT_REQ_COMM],
+                        .tag = req->tag, .peer = (int)req->priv[WEFT_REQ_PEER], .is_recv = !req->send};
+    /* MPI takes what it sends as const. */
+    const void *from = req->send ? req->send : req->recv;
+    memcpy(&t->buf, &from, sizeof t->buf);
     e->open++;
-    return t;
+    return WEFT_OK;
 }
 
 static mpi_posted *posted_new(weft_mpi_ep *e)
@@ -104,13 +117,18 @@ void weft__mpi_free(weft_mpi_ep *e)
 
 /* ---- trouble -------------------------------------------------------------------------------------------------- */
 
-static void trouble(weft_mpi_ep *e, int code, const char *what)
+static void trouble_text(weft_mpi_ep *e, const char *what, const char *text)
 {
     if (e->broken) return;
-    char text[160] = "out of memory for messages";
-    if (code) e->mpi->abi->error_text(code, text, sizeof text);
     snprintf(e->trouble, sizeof e->trouble, "rank %d: MPI, %s: %s", e->info.rank, what, text);
-    e->broken = true;
+    atomic_store_explicit(&e->broken, true, memory_order_release);
+}
+
+static void trouble(weft_mpi_ep *e, int code, const char *what)
+{
+    char text[160];
+    e->mpi->abi->error_text(code, text, sizeof text);
+    trouble_text(e, what, text);
 }
 
 static weft_status judged(const weft_mpi_ep *e)
@@ -124,13 +142,15 @@ static void tell(weft_mpi_ep *e, int peer, mpi_control c)
 {
     mpi_letter *l = letter_new(e);
     if (!l) {
-        trouble(e, 0, "announcing a receive");
+        trouble_text(e, "announcing a receive", "no memory");
         return;
     }
     l->control = c;
     l->control.layer = e->layer;
     l->control.step = e->step;
     l->control.waits_for = e->waits_for;
+    double age = 1e3 * (weft_now(&weft_clock_real) - e->placed_at);
+    l->control.age_ms = age < INT32_MAX ? (int32_t)age : INT32_MAX;
     memcpy(l->control.op, e->op, sizeof l->control.op);
     int error = e->mpi->abi->send(e->end, &l->control, (int)sizeof l->control, peer, WEFT_MPI_TAG_CONTROL,
                                   token_of(l, TOKEN_LETTER));
@@ -177,50 +197,53 @@ static void finish(weft_mpi_ep *e, mpi_transfer *t, int state)
 /* One piece of a message at a time: below MPI's limit there is one, above it a piece is long enough to hide the gap. */
 static void next_piece(weft_mpi_ep *e, mpi_transfer *t)
 {
-    weft_req *r = t->req;
-    int bytes = weft_mpi_piece(r->bytes - t->moved, e->limit), peer = (int)r->priv[WEFT_REQ_PEER], error;
+    const weft_mpi_abi *abi = e->mpi->abi;
+    int bytes = weft_mpi_piece(t->bytes - t->moved, e->limit), tag = WEFT_MPI_TAG_DATA + t->data;
     t->piece = (size_t)bytes;
-    if (r->send)
-        error = e->mpi->abi->send(e->end, (const char *)r->send + t->moved, bytes, peer, WEFT_MPI_TAG_DATA + t->data,
-                                  token_of(t, TOKEN_TRANSFER));
-    else
-        error = e->mpi->abi->recv(e->end, (char *)r->recv + t->moved, bytes, peer, WEFT_MPI_TAG_DATA + t->data,
-                                  token_of(t, TOKEN_TRANSFER));
-    if (error) trouble(e, error, r->send ? "sending" : "receiving");
+    int error = t->is_recv ? abi->recv(e->end, t->buf + t->moved, bytes, t->peer, tag, token_of(t, TOKEN_TRANSFER))
+                           : abi->send(e->end, t->buf + t->moved, bytes, t->peer, tag, token_of(t, TOKEN_TRANSFER));
+    if (error) trouble(e, error, t->is_recv ? "receiving" : "sending");
 }
 
 static void start_send(weft_mpi_ep *e, mpi_transfer *t, int number, uint64_t bytes)
 {
-    weft_req *r = t->req;
     t->data = number;
-    if (bytes == r->bytes) {
+    if (bytes == t->bytes) {
         next_piece(e, t);
         return;
     }
-    tell(e, (int)r->priv[WEFT_REQ_PEER], (mpi_control){.kind = CONTROL_MISMATCH, .number = number, .bytes = r->bytes});
+    tell(e, t->peer, (mpi_control){.kind = CONTROL_MISMATCH, .number = number, .bytes = t->bytes});
     t->moved = (size_t)bytes; /* carried to the request by the rank's own thread */
     finish(e, t, WEFT_REQ_MISMATCH);
+}
+
+/* The ends cut messages alike, so a piece of another length is not the one that is due here. */
+static bool piece_fits(weft_mpi_ep *e, const mpi_transfer *t, const weft_mpi_done *d)
+{
+    char text[120];
+    if (!t->is_recv || d->bytes == t->piece) return true;
+    snprintf(text, sizeof text, "%zu bytes arrived from rank %d where %zu were due", d->bytes, t->peer, t->piece);
+    trouble_text(e, "receiving", text);
+    return false;
 }
 
 static void piece_done(weft_mpi_ep *e, mpi_transfer *t, const weft_mpi_done *d)
 {
     if (d->cancelled || !t->req) return;
-    if (d->error) {
-        trouble(e, d->error, t->req->send ? "sending" : "receiving");
-        return;
-    }
+    if (d->error) trouble(e, d->error, t->is_recv ? "receiving" : "sending");
+    if (d->error || !piece_fits(e, t, d)) return;
     t->moved += t->piece;
-    if (t->moved < t->req->bytes) next_piece(e, t);
+    if (t->moved < t->bytes) next_piece(e, t);
     else finish(e, t, WEFT_REQ_DONE);
 }
 
 weft_status weft__mpi_send(weft_mpi_ep *e, weft_req *req)
 {
-    mpi_box *b = &e->box[req->priv[WEFT_REQ_PEER]];
-    mpi_transfer *t = transfer_for(e, req);
-    if (!t) return weft_fail(WEFT_ERR_MEMORY, "rank %d: more than %d messages at once", e->info.rank, e->open);
+    mpi_transfer *t = NULL;
+    WEFT_TRY(transfer_for(e, req, &t));
+    mpi_box *b = &e->box[t->peer];
     mpi_posted **link = &b->posted;
-    while (*link && ((*link)->comm != req->priv[WEFT_REQ_COMM] || (*link)->tag != req->tag)) link = &(*link)->next;
+    while (*link && ((*link)->comm != t->comm || (*link)->tag != t->tag)) link = &(*link)->next;
     mpi_posted *p = *link;
     if (!p) {
         *b->sends_end = t;
@@ -237,13 +260,11 @@ weft_status weft__mpi_send(weft_mpi_ep *e, weft_req *req)
 
 weft_status weft__mpi_recv(weft_mpi_ep *e, weft_req *req)
 {
-    mpi_transfer *t = transfer_for(e, req);
-    if (!t) return weft_fail(WEFT_ERR_MEMORY, "rank %d: more than %d messages at once", e->info.rank, e->open);
+    mpi_transfer *t = NULL;
+    WEFT_TRY(transfer_for(e, req, &t));
     t->data = t->number;
     next_piece(e, t);
-    tell(e, (int)req->priv[WEFT_REQ_PEER],
-         (mpi_control){.kind = CONTROL_POST, .comm = (uint32_t)req->priv[WEFT_REQ_COMM], .tag = req->tag, .number = t->number,
-                       .bytes = req->bytes});
+    tell(e, t->peer, (mpi_control){.kind = CONTROL_POST, .comm = t->comm, .tag = t->tag, .number = t->number, .bytes = t->bytes});
     return judged(e);
 }
 
@@ -253,7 +274,7 @@ static void take_post(weft_mpi_ep *e, int source, const mpi_control *c)
 {
     mpi_box *b = &e->box[source];
     mpi_transfer **link = &b->sends;
-    while (*link && ((*link)->req->priv[WEFT_REQ_COMM] != c->comm || (*link)->req->tag != c->tag)) link = &(*link)->next;
+    while (*link && ((*link)->comm != c->comm || (*link)->tag != c->tag)) link = &(*link)->next;
     mpi_transfer *t = *link;
     if (t) {
         *link = t->next;
@@ -263,7 +284,7 @@ static void take_post(weft_mpi_ep *e, int source, const mpi_control *c)
     }
     mpi_posted *p = posted_new(e);
     if (!p) {
-        trouble(e, 0, "keeping a posted receive");
+        trouble_text(e, "keeping a posted receive", "no memory");
         return;
     }
     *p = (mpi_posted){.bytes = c->bytes, .comm = c->comm, .tag = c->tag, .number = c->number};
@@ -287,16 +308,21 @@ static void take_mismatch(weft_mpi_ep *e, const mpi_control *c)
     finish(e, t, WEFT_REQ_MISMATCH);
 }
 
+/* On another node what a rank says is all that is known here. */
+static void note_place(local_area *a, const mpi_control *c)
+{
+    char op[WEFT_MPI_OP];
+    snprintf(op, sizeof op, "%.*s", WEFT_MPI_OP - 1, c->op);
+    weft_local_place(a, op, c->layer, c->step);
+    atomic_fetch_sub(&a->since, c->age_ms);
+    atomic_store_explicit(&a->waits_for, c->waits_for, memory_order_relaxed);
+    atomic_store(&a->state, WEFT_LOCAL_JOINED);
+}
+
 static void take_control(weft_mpi_ep *e, int source, const mpi_control *c)
 {
     local_area *a = &e->map.areas[source];
-    if (atomic_load(&a->pid) == 0) { /* on another node: what it says is all that is known here */
-        char op[WEFT_MPI_OP];
-        snprintf(op, sizeof op, "%.*s", WEFT_MPI_OP - 1, c->op);
-        weft_local_place(a, op, c->layer, c->step);
-        atomic_store_explicit(&a->waits_for, c->waits_for, memory_order_relaxed);
-        atomic_store(&a->state, WEFT_LOCAL_JOINED);
-    }
+    if (atomic_load(&a->pid) == 0) note_place(a, c);
     e->box[source].answered = true;
     switch (c->kind) {
     case CONTROL_POST: take_post(e, source, c); break;
@@ -338,8 +364,9 @@ static void take_done(weft_mpi_ep *e, const weft_mpi_done *d)
         else if (!d->cancelled) e->in_source[d->token >> TOKEN_BITS] = d->source;
         break;
     case TOKEN_ABORT_IN:
-        if (!d->cancelled && !d->error)
-            weft_local_abort(&e->map, e->abort_in.rank, (weft_status)e->abort_in.status, e->abort_in.message);
+        if (d->cancelled || d->error) break;
+        atomic_store(&e->node->told, 1); /* by that rank */
+        weft__mpi_record(e, e->abort_in.rank, (weft_status)e->abort_in.status, e->abort_in.message);
         break;
     default: break;
     }
@@ -357,7 +384,8 @@ static bool pass(weft_mpi_ep *e)
 
 bool weft__mpi_pass(weft_mpi_ep *e)
 {
-    if (e->dead || e->broken) return false;
+    /* A rank that failed leaves its memory for a while to those who read it, which some MPIs do while they look. */
+    if (e->dead || e->broken || weft__mpi_failed_for(e, WEFT_MPI_MESSAGE_SECONDS)) return false;
     bool moved = pass(e);
     /* What was announced can often start at once. */
     if (take_controls(e)) moved |= pass(e);
@@ -382,10 +410,12 @@ void weft__mpi_show_moved(weft_mpi_ep *e)
 
 /* ---- the end ------------------------------------------------------------------------------------------------------- */
 
+/* A rank that died cannot tell, so whoever of its node comes first does. A record that is still being written is told by its
+ * writer. */
 static void tell_other_nodes(weft_mpi_ep *e)
 {
     const local_header *h = e->map.header;
-    if (h->failed_rank != e->info.rank) return;
+    if (e->node_ranks == e->info.size || !weft_local_failed(&e->map) || atomic_exchange(&e->node->told, 1)) return;
     e->abort_out = (mpi_failure){.rank = h->failed_rank, .status = h->failed_status};
     memcpy(e->abort_out.message, h->failed_message, sizeof e->abort_out.message);
     for (int p = 0; p < e->info.size; p++)
@@ -405,15 +435,16 @@ static void wait_for_requests(weft_mpi_ep *e, int left, double seconds)
     }
 }
 
+/* Receives first: what arrives for them later meets nothing. */
 void weft__mpi_withdraw(weft_mpi_ep *e, double seconds)
 {
     if (e->dead) return;
     e->dead = true;
-    tell_other_nodes(e);
     for (int i = 0; i < e->chunks * WEFT_MPI_CHUNK; i++) {
         mpi_transfer *t = transfer_at(e, i);
-        if (t->req && !t->req->send) e->mpi->abi->cancel(e->end, token_of(t, TOKEN_TRANSFER));
+        if (t->req && t->is_recv) e->mpi->abi->cancel(e->end, token_of(t, TOKEN_TRANSFER));
     }
+    tell_other_nodes(e);
     wait_for_requests(e, WEFT_MPI_CONTROLS + 1, seconds);
 }
 

@@ -55,6 +55,7 @@ static void open_request(weft_req *req, weft_comm *c, size_t bytes, int peer, in
     req->priv[WEFT_REQ_PEER] = (uint64_t)weft_comm_member(c, peer);
     req->priv[WEFT_REQ_COMM] = c->id;
     if (bytes > 0) {
+        if (c->world->tp->settle) c->world->tp->settle(c->world->ep);
         double now = weft_now(&c->world->ctx->clock);
         weft_flight_begin(&c->flight, now);
         weft_flight_begin(&c->world->flight, now);

@@ -4,7 +4,8 @@
  * is the same for all: checks, deadlines, counters, messages. Requests are completed by the transport with
  * weft_req_finish. Calls take a queue handle (NULL on the CPU) so that a device transport fits in.
  *
- * After a failure only abort, failure and close are called: the callers' buffers may be gone by then.
+ * After a failure only abort, failure, failed_rank, place, waiting and close are called: the callers' requests and buffers
+ * may be gone by then, so none of these follows a request.
  *
  * A send completes only after the peer posted the matching receive, in every transport. */
 #ifndef WEFT_COMM_TRANSPORT_H
@@ -41,6 +42,7 @@ typedef struct weft_transport {
     weft_status (*post_recv)(void *ep, weft_req *req, weft_queue *queue);
 
     /* The rest may be NULL: then there is nothing to do. */
+    void (*settle)(void *ep);              /* finishes requests that ended before; called before a new flight begins */
     bool (*progress)(void *ep);            /* moves what can move; true when something did */
     void (*idle)(void *ep, int round);     /* nothing moved for `round` calls: gives the core away for up to 20 ms */
     weft_status (*failure)(void *ep);      /* WEFT_ERR_PEER with its message once any rank has failed */

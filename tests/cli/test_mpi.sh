@@ -28,6 +28,15 @@ g36_crowded_threads_are_said() {
   [ $code = 0 ] && grep -q '^weft: warning: rank 0 has 700 threads and may use [0-9]* processor.* share.*--threads [0-9]* fits' "$tmp/stderr" ||
     fail "$mpi: crowded threads: exit $code: $(head -3 "$tmp/stderr")"
 }
+# dies PART WHAT: the launcher says how the rank ended, and a survivor of Weft in what it was.
+dies() {
+  [ "$code" != 0 ] && grep -qF "weft: $1" "$tmp/stderr" || fail "$mpi, $2: exit $code: no '$1': $(head -5 "$tmp/stderr")"
+}
+# one_rank VAR=VALUE: two ranks, the second with this in its environment.
+one_rank() {
+  timeout 60 "mpirun.$mpi" -n 1 "$WEFT" attention "$case" --cp 2 --timeout 20 : -n 1 env "$1" "$WEFT" attention "$case" --cp 2 --timeout 20 \
+    >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
+}
 
 for mpi in openmpi mpich; do
   [ -e "$WEFT_BUILD/libweft_mpi_$mpi.so" ] && command -v "mpirun.$mpi" >/dev/null || continue
@@ -55,17 +64,38 @@ for mpi in openmpi mpich; do
   ranks 2 nothing
   expect 2 "unknown command 'nothing'" "an unknown command"
   WEFT_MPI=lam ranks 2 attention "$case" --cp 2
-  expect 2 "possible are openmpi, mpich, none" "an unknown MPI"
+  [ $code = 2 ] && head -1 "$tmp/stderr" | grep -qF "rank 0 on $(hostname): WEFT_MPI=lam; possible are openmpi, mpich, none" ||
+    fail "$mpi, an unknown MPI: exit $code: $(head -3 "$tmp/stderr")"
   WEFT_FAULT=fail:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
   expect 3 "weft: rank 1: injected fault at cp.ring" "a rank that fails"
   WEFT_FAULT=stop:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring --timeout 1
   expect 3 "rank 1 (group cp, tag" "a rank that is stuck"
   head -1 "$tmp/stderr" | grep -q "; rank 1 is .*in cp.ring.forward, layer 0, step 1" || fail "$mpi: the stuck rank's place: $(head -1 "$tmp/stderr")"
 
-  # The program alone, without plugins beside it.
+  # A rank that is killed or leaves is named, with its place, before the launcher ends the others.
+  WEFT_FAULT=kill:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
+  dies "rank 1 was killed by signal 9 (Killed) while in cp.ring.forward, layer 0, step 1" "a rank that is killed"
+  WEFT_FAULT=exit:rank=2:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
+  dies "rank 2 exited with code 5 while in cp.ring.forward, layer 0, step 1" "a rank that exits"
+
+  # The program alone, without plugins beside it: on all ranks, and on one of them.
   cp "$WEFT" "$tmp/weft-alone"
   WEFT_PLUGIN_PATH='' timeout 60 "mpirun.$mpi" -n 2 "$tmp/weft-alone" attention "$case" --cp 2 >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
-  expect 2 "started 2 ranks: the plugin libweft_mpi_$mpi.so is not there: build Weft where lib" "no plugin"
+  [ $code = 2 ] && head -1 "$tmp/stderr" | grep -qF "started 2 ranks; rank 0 on $(hostname): the plugin libweft_mpi_$mpi.so is not there: build Weft where lib" ||
+    fail "$mpi, no plugin: exit $code: $(head -3 "$tmp/stderr")"
+  WEFT_PLUGIN_PATH='' timeout 60 "mpirun.$mpi" -n 1 "$WEFT" attention "$case" --cp 2 : -n 1 "$tmp/weft-alone" attention "$case" --cp 2 >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
+  expect 2 "started 2 ranks; rank 1 on $(hostname): the plugin libweft_mpi_$mpi.so is not there" "no plugin on one rank"
+
+  # What only one rank refuses, all report: a bad limit, a bad fault, an MPI of another name.
+  one_rank WEFT_MPI_MAX_MESSAGE=never
+  expect 2 "weft: rank 1: WEFT_MPI_MAX_MESSAGE=never; give the bytes" "a limit that one rank cannot read"
+  one_rank WEFT_FAULT=earthquake
+  expect 2 "weft: rank 1: " "a fault that one rank does not know"
+  one_rank WEFT_MPI=lam
+  expect 2 "started 2 ranks; rank 1 on $(hostname): WEFT_MPI=lam" "a name that one rank does not know"
+  # Limits that differ: the least holds.
+  one_rank WEFT_MPI_MAX_MESSAGE=1000
+  [ $code = 0 ] || fail "$mpi: limits of messages that differ: exit $code: $(tail -3 "$tmp/stderr")"
 done
 [ $tried -gt 0 ] || [ -z "$(ls "$WEFT_BUILD"/libweft_mpi_*.so 2>/dev/null)" ] || fail "plugins are built, but there is no mpirun"
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #if defined(OPEN_MPI)
 #define MPI_NAME "openmpi"
@@ -27,6 +28,9 @@ struct weft_mpi_end {
     MPI_Status *status;
     weft_mpi_done *done; /* what poll found; grows in poll only, so that its reader may post */
     int done_capacity;
+    /* What ranks exchange while they open: here, because MPI may write to it after this rank stopped waiting. */
+    int64_t mine[WEFT_MPI_LEAST], least[WEFT_MPI_LEAST];
+    char text[2048];
 };
 
 /* ---- the process ---------------------------------------------------------------------------------------- */
@@ -66,10 +70,68 @@ static void library(char *text, size_t n)
 
 static void error_text(int code, char *text, size_t n)
 {
+    static const char *const own[] = {
+        [-WEFT_MPI_LATE] = "not every rank came in time",
+        [-WEFT_MPI_NO_COMM] = "the communicator is MPI_COMM_NULL",
+        [-WEFT_MPI_INTERCOMM] = "the communicator connects two groups",
+        [-WEFT_MPI_NO_MEMORY] = "no memory",
+        [-WEFT_MPI_NOT_SHARED] = "the ranks of a node cannot share memory",
+    };
+    if (code < 0 && (size_t)-code < sizeof own / sizeof *own) {
+        snprintf(text, n, "%s", own[-code]);
+        return;
+    }
     char whole[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     if (MPI_Error_string(code, whole, &length)) snprintf(whole, sizeof whole, "error %d", code);
     snprintf(text, n, "%s", whole);
+}
+
+/* ---- meeting without waiting for ever ------------------------------------------------------------------- */
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* MPI's own waits have no end, so what may meet a missing rank is started without blocking and looked at. A request that
+ * is given up stays MPI's. */
+static int finish(MPI_Request *request, double seconds)
+{
+    enum { SHORT_NAPS = 1000 };
+    double deadline = seconds_now() + seconds;
+    for (int round = 0;; round++) {
+        int done = 0, e = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        if (e || done) return e;
+        if (seconds_now() > deadline) return WEFT_MPI_LATE;
+        struct timespec nap = {.tv_nsec = round < SHORT_NAPS ? 20000 : 1000000};
+        nanosleep(&nap, NULL);
+    }
+}
+
+static int least_over(weft_mpi_end *end, MPI_Comm comm, int64_t *v, int n, double seconds)
+{
+    MPI_Request request;
+    memcpy(end->mine, v, (size_t)n * sizeof *v);
+    int e = MPI_Iallreduce(end->mine, end->least, n, MPI_INT64_T, MPI_MIN, comm, &request);
+    if (!e) e = finish(&request, seconds);
+    if (!e) memcpy(v, end->least, (size_t)n * sizeof *v);
+    return e;
+}
+
+static int least(weft_mpi_end *end, int64_t *v, int n, double seconds) { return least_over(end, end->comm, v, n, seconds); }
+
+static int tell(weft_mpi_end *end, char *text, size_t bytes, int root, double seconds)
+{
+    MPI_Request request;
+    if (bytes > sizeof end->text) return MPI_ERR_COUNT;
+    memcpy(end->text, text, bytes);
+    int e = MPI_Ibcast(end->text, (int)bytes, MPI_BYTE, root, end->comm, &request);
+    if (!e) e = finish(&request, seconds);
+    if (!e) memcpy(text, end->text, bytes);
+    return e;
 }
 
 /* ---- ends ------------------------------------------------------------------------------------------------- */
@@ -97,20 +159,37 @@ static int copy_comm(MPI_Comm from, int ranks, MPI_Comm *out)
     return MPI_Comm_split(from, rank < ranks ? 0 : MPI_UNDEFINED, rank, out);
 }
 
-static int open_end(weft_mpi_end **out, const void *comm, int ranks, weft_mpi_info *info)
+/* Errors are returned meanwhile, whatever the caller's program does about them otherwise. */
+static int fill_end(weft_mpi_end *end, MPI_Comm from, int ranks, double seconds, weft_mpi_info *info)
 {
-    MPI_Comm from = MPI_COMM_WORLD, copy;
+    int inter = 0;
+    int64_t here = 0;
+    int e = MPI_Comm_test_inter(from, &inter);
+    if (!e && inter) return WEFT_MPI_INTERCOMM;
+    if (!e) e = least_over(end, from, &here, 1, seconds);
+    if (!e) e = copy_comm(from, ranks, &end->comm);
+    if (e || end->comm == MPI_COMM_NULL) return e;
+    e = MPI_Comm_set_errhandler(end->comm, MPI_ERRORS_RETURN);
+    return e ? e : describe(end, info);
+}
+
+static int open_end(weft_mpi_end **out, const void *comm, int ranks, double seconds, weft_mpi_info *info)
+{
+    MPI_Comm from = MPI_COMM_WORLD;
+    MPI_Errhandler callers;
     if (comm) memcpy(&from, comm, sizeof from);
     *out = NULL;
-    int e = copy_comm(from, ranks, &copy);
-    if (e || copy == MPI_COMM_NULL) return e;
+    if (from == MPI_COMM_NULL) return WEFT_MPI_NO_COMM;
     weft_mpi_end *end = calloc(1, sizeof *end);
-    if (!end) return MPI_ERR_NO_MEM;
-    *end = (weft_mpi_end){.comm = copy, .node = MPI_COMM_NULL, .shared = MPI_WIN_NULL};
-    e = MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
-    if (!e) e = describe(end, info);
-    if (!e) *out = end;
-    else free(end);
+    if (!end) return WEFT_MPI_NO_MEMORY;
+    *end = (weft_mpi_end){.comm = MPI_COMM_NULL, .node = MPI_COMM_NULL, .shared = MPI_WIN_NULL};
+    MPI_Comm_get_errhandler(from, &callers);
+    MPI_Comm_set_errhandler(from, MPI_ERRORS_RETURN);
+    int e = fill_end(end, from, ranks, seconds, info);
+    MPI_Comm_set_errhandler(from, callers);
+    MPI_Errhandler_free(&callers);
+    if (!e && end->comm != MPI_COMM_NULL) *out = end;
+    else if (e != WEFT_MPI_LATE) free(end);
     return e;
 }
 
@@ -125,7 +204,7 @@ static int close_end(weft_mpi_end *end)
     return e;
 }
 
-static int share(weft_mpi_end *end, size_t bytes, void **base, int *node_ranks)
+static int make_window(weft_mpi_end *end, size_t bytes, void **base, int *node_ranks)
 {
     int rank = 0, unit;
     MPI_Aint size;
@@ -137,8 +216,23 @@ static int share(weft_mpi_end *end, size_t bytes, void **base, int *node_ranks)
     if (!e) e = MPI_Win_allocate_shared(rank == 0 ? (MPI_Aint)bytes : 0, 1, MPI_INFO_NULL, end->node, &mine, &end->shared);
     if (!e) e = MPI_Win_shared_query(end->shared, 0, &size, &unit, base);
     if (!e && rank == 0) memset(*base, 0, bytes);
-    if (!e) e = MPI_Barrier(end->node);
     return e;
+}
+
+/* The second meeting tells every rank that the memory is zeroed, or that some rank has none. A window that only some
+ * have is left alone: freeing it takes all of them. */
+static int share(weft_mpi_end *end, size_t bytes, double seconds, void **base, int *node_ranks)
+{
+    int64_t good = 0;
+    *node_ranks = 1;
+    int e = least(end, &good, 1, seconds);
+    if (e) return e;
+    good = make_window(end, bytes, base, node_ranks) == 0;
+    e = least(end, &good, 1, seconds);
+    if (e || good) return e;
+    end->shared = MPI_WIN_NULL;
+    end->node = MPI_COMM_NULL;
+    return WEFT_MPI_NOT_SHARED;
 }
 
 /* ---- requests ----------------------------------------------------------------------------------------------- */
@@ -268,6 +362,8 @@ static const weft_mpi_abi abi = {
     .error_text = error_text,
     .open = open_end,
     .close = close_end,
+    .least = least,
+    .tell = tell,
     .share = share,
     .send = send,
     .recv = recv,
