@@ -175,9 +175,8 @@ static weft_status open_over(weft_world **out, weft_ctx *ctx, opening *o, weft_m
         weft_world_close(w);
     }
     if (st < 0) return st;
-    weft_world_set_timeout(w, o->seconds);
     *out = w;
-    return WEFT_OK;
+    return weft_world_set_timeout(w, o->seconds);
 }
 
 /* What a rank refuses here, it refuses without the others: it does not know a communicator to tell them by. */
