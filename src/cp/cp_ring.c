@@ -162,7 +162,8 @@ static weft_status pass_sum(weft_cp_plan *plan, const weft__cp_slot *slot, int i
 {
     ring *s = plan->state;
     int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, (i + 1) % plan->P);
-    const void *sum = weft__cp_grad_encode(plan, slot->kv_rows[here], s->part[i % 2], s->sent[i % 2]);
+    const void *part = s->part[WEFT_PLANTED(dkv_to_wrong_owner) && i > 1 ? 1 - i % 2 : i % 2];
+    const void *sum = weft__cp_grad_encode(plan, slot->kv_rows[here], part, s->sent[i % 2]);
     WEFT_TRY(weft__cp_recv_view(plan, &s->came_msg, s->came, weft__cp_dkv_bytes(plan, slot, coming), weft__cp_owner(plan, 1),
                                 WEFT__CP_TAG_DKV + coming));
     return weft__cp_send(plan, &s->sent_msg[i % 2], sum, weft__cp_dkv_bytes(plan, slot, here), weft__cp_reader(plan, 1),

@@ -78,8 +78,9 @@ static int64_t find_document(const int64_t *cu, int64_t n, int64_t d, int64_t to
 /* Cuts one run of row b at document bounds. */
 static weft_status append_run(weft__writer *w, const weft_docs *docs, int64_t b, weft__run run)
 {
-    const int64_t *cu = docs->cu + docs->first[b];
-    int64_t n_docs = docs->first[b + 1] - docs->first[b] - 1, d = 0;
+    const bool leak = WEFT_PLANTED(document_leak);
+    const int64_t row[] = {0, docs->T}, *cu = leak ? row : docs->cu + docs->first[b];
+    int64_t n_docs = leak ? 1 : docs->first[b + 1] - docs->first[b] - 1, d = 0;
     for (int64_t i = 0; i < run.len; i = weft__count_below(run.token, run.len, run.run, run.stride, cu[d + 1])) {
         d = find_document(cu, n_docs, d, run.token + i / run.run * run.stride + i % run.run);
         weft_segment like = {.row = b, .doc = d, .start = weft__doc_start(w->s, docs, b, d), .token = cu[d]};

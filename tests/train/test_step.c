@@ -30,6 +30,7 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
 {
     result *r = ud;
     weft_trainer *t = NULL;
+    weft_world_set_timeout(world, 30); /* steps take milliseconds: who waits longer is stuck */
     WEFT_TRY(weft_trainer_create(&t, world, r->run));
     const weft_engine *e = weft_trainer_engine(t);
     weft_dtype R = weft_prec_real(r->run->prec);
