@@ -1,8 +1,7 @@
-/* labels: small noasan */
+/* labels: small */
 /* The trainer's step in the simulated world, where a send ends only against a posted receive: collectives of the data-,
  * the context-parallel and the whole group, exchanges of attention, all of it free of dead-lock, with the bits of thread
- * ranks. Ranks that take the collectives of two groups in different orders are named here as a cycle, at once.
- * noasan: fibers; trainers on threads run under the sanitizers in test_step.c. */
+ * ranks. Ranks that take the collectives of two groups in different orders are named here as a cycle, at once. */
 #include "harness/test.h"
 #include "harness/run.h"
 #include "harness/tempdir.h"
