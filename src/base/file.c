@@ -85,6 +85,15 @@ weft_status weft_writer_check(const char *path)
     return st;
 }
 
+/* Who may not read or write the old file shall not the new one, from its first byte. */
+static weft_status take_mode_of_old(const weft_writer *w)
+{
+    struct stat s;
+    if (stat(w->path, &s) != 0) return WEFT_OK; /* a new file has the mode that the umask leaves */
+    if (fchmod(w->fd, s.st_mode & 0777) == 0) return WEFT_OK;
+    return weft_fail(WEFT_ERR_IO, "cannot give the new %s the mode of the old one: %s", w->path, strerror(errno));
+}
+
 weft_status weft_writer_open(weft_writer *w, const char *path)
 {
     *w = (weft_writer){.fd = -1};
@@ -106,7 +115,9 @@ weft_status weft_writer_open(weft_writer *w, const char *path)
         writer_free(w);
         return st;
     }
-    return WEFT_OK;
+    weft_status st = take_mode_of_old(w);
+    if (st < 0) weft_writer_abandon(w);
+    return st;
 }
 
 weft_status weft_writer_put(weft_writer *w, const void *data, size_t bytes)
@@ -124,32 +135,37 @@ weft_status weft_writer_put(weft_writer *w, const void *data, size_t bytes)
     return WEFT_OK;
 }
 
-static weft_status sync_folder_of(const char *path)
+/* Opened before the rename, so that what can fail does while the old file is there. */
+static weft_status open_folder_of(const char *path, int *fd)
 {
     char *folder = folder_of(path);
     if (!folder) return weft_fail(WEFT_ERR_MEMORY, "out of memory for the folder of %s", path);
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* Some file systems cannot sync a folder (EINVAL, EROFS); there the rename is all there is. */
-    int failed = fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != EROFS);
-    weft_status st = failed ? weft_fail(WEFT_ERR_IO, "cannot sync the folder %s: %s", folder, strerror(errno)) : WEFT_OK;
-    if (fd >= 0) close(fd);
+    *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    weft_status st = *fd < 0 ? weft_fail(WEFT_ERR_IO, "cannot open the folder %s: %s", folder, strerror(errno)) : WEFT_OK;
     free(folder);
     return st;
 }
 
+static weft_status sync_folder(int fd, const char *path)
+{
+    /* Some file systems cannot sync a folder (EINVAL, EROFS); there the rename is all there is. */
+    if (fsync(fd) == 0 || errno == EINVAL || errno == EROFS) return WEFT_OK;
+    return weft_fail(WEFT_ERR_IO, "%s is written, but its folder cannot be synced: %s", path, strerror(errno));
+}
+
 weft_status weft_writer_commit(weft_writer *w)
 {
-    weft_status st = WEFT_OK;
-    if (fsync(w->fd) != 0) st = weft_fail(WEFT_ERR_IO, "cannot sync %s: %s", w->path, strerror(errno));
+    int folder = -1;
+    weft_status st = open_folder_of(w->path, &folder);
+    if (st == WEFT_OK && fsync(w->fd) != 0) st = weft_fail(WEFT_ERR_IO, "cannot sync %s: %s", w->path, strerror(errno));
     int closed = close(w->fd);
     w->fd = -1;
     if (st == WEFT_OK && closed != 0) st = weft_fail(WEFT_ERR_IO, "cannot close %s: %s", w->path, strerror(errno));
     if (st == WEFT_OK && rename(w->temporary, w->path) != 0)
         st = weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", w->temporary, w->path, strerror(errno));
-    if (st == WEFT_OK)
-        st = sync_folder_of(w->path);
-    else
-        unlink(w->temporary);
+    if (st == WEFT_OK) st = sync_folder(folder, w->path);
+    else unlink(w->temporary);
+    if (folder >= 0) close(folder);
     writer_free(w);
     return st;
 }

@@ -29,7 +29,8 @@ weft_status weft_writer_check(const char *path);
  * follow. LOCAL */
 weft_status weft_writer_open(weft_writer *w, const char *path);
 weft_status weft_writer_put(weft_writer *w, const void *data, size_t bytes);
-/* Sync, rename, sync of the folder. A failure leaves the old file and no temporary one. */
+/* Sync, rename, sync of the folder. The new file has the old one's mode. A failure leaves the old file and no temporary
+ * one; only when the folder cannot be synced is the new file there, of which the message tells. */
 weft_status weft_writer_commit(weft_writer *w);
 void weft_writer_abandon(weft_writer *w);
 

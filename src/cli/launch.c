@@ -108,7 +108,8 @@ static int launch_here(weft_cli *cli)
         weft_spawn spawn = {.ranks = ranks,
                             .threads_per_rank = (int)cli->options.threads,
                             .argv = cli->argv,
-                            .grace_seconds = 3};
+                            .grace_seconds = 3,
+                            .timeout_seconds = cli->options.timeout};
         st = weft_local_supervise(&spawn, &code);
     } else {
         code = weft_exit_code(st);

@@ -56,7 +56,12 @@ weft_status weft_run_sim(int ranks, const weft_sim_model *model, weft_rank_fn fn
 /* Starts `ranks` copies of this program (re-exec of /proc/self/exe with argv), watches them, ends all
  * when one fails. The children find their place with weft_local_from_env. *exit_code: what the program
  * should exit with. The status is the first failing rank's; its message names rank, cause and place. */
-typedef struct weft_spawn { int ranks; int threads_per_rank; char *const *argv; double grace_seconds; } weft_spawn;
+typedef struct weft_spawn {
+    int ranks, threads_per_rank; /* threads 0: an even share of the cores */
+    char *const *argv;
+    double grace_seconds;        /* that ranks have to leave after a failure, before they are killed; 0: 3 */
+    double timeout_seconds;      /* until when all must have joined; also their worlds' first timeout; 0: 120 */
+} weft_spawn;
 weft_status weft_local_supervise(const weft_spawn *spawn, int *exit_code);
 /* In a child: *local and *rank from the environment; *local NULL when this process was not started so. */
 weft_status weft_local_from_env(weft_local **local, int *rank);

@@ -19,8 +19,6 @@
 
 #include <sched.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { FRAGMENT_ALIGN = 16, POSTED_CHUNK = 32 };
 
@@ -576,7 +574,8 @@ free_arena:
 
 static weft_status wait_for_all(endpoint *e, const weft_clock *clock)
 {
-    weft_deadline deadline = weft_deadline_in(clock, WEFT_DEFAULT_TIMEOUT);
+    double timeout = e->map->header->timeout;
+    weft_deadline deadline = weft_deadline_in(clock, timeout);
     for (int p = 0; p < e->ranks; p++) {
         local_area *a = &e->map->areas[p];
         for (;;) {
@@ -584,9 +583,10 @@ static weft_status wait_for_all(endpoint *e, const weft_clock *clock)
             bool gone = atomic_load(&a->gone);
             if (atomic_load(&a->state) != WEFT_LOCAL_ABSENT) break;
             WEFT_TRY(local_failure(e));
-            if (gone || weft_deadline_passed(clock, deadline)) {
-                weft_fail(WEFT_ERR_TIMEOUT, "rank %d: rank %d %s", e->rank, p,
-                          gone ? "ended before it joined the others" : "has not joined the others before the deadline");
+            bool late = weft_deadline_look(clock, &deadline);
+            if (gone) weft_fail(WEFT_ERR_TIMEOUT, "rank %d: rank %d ended before it joined the others", e->rank, p);
+            else if (late) weft_fail(WEFT_ERR_TIMEOUT, "rank %d: rank %d has not joined the others within %.3g s", e->rank, p, timeout);
+            if (gone || late) {
                 weft_local_abort(e->map, e->rank, WEFT_ERR_TIMEOUT, weft_last_error());
                 return WEFT_ERR_TIMEOUT;
             }
@@ -614,5 +614,6 @@ weft_status weft_world_local(weft_world **out, weft_ctx *ctx, weft_local *map, i
         local_close(e, false);
         return st;
     }
-    return weft_world_open(out, ctx, &local, e, rank, e->ranks);
+    WEFT_TRY(weft_world_open(out, ctx, &local, e, rank, e->ranks));
+    return weft_world_set_timeout(*out, map->header->timeout);
 }

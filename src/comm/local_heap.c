@@ -2,7 +2,8 @@
  *
  * Pages are reserved when they are taken (fallocate): a write to a page that the machine cannot back ends a
  * process by a signal, and no message would say why. fallocate itself does not fail on a full machine but lets the
- * kernel kill processes, so the room is looked at first. Pages that are given back go back to the machine at once. */
+ * kernel kill processes, so the room is looked at first, piece by piece: all ranks take theirs at the same time, and none
+ * sees what the others are going to take. Pages that are given back go back to the machine at once. */
 #include "comm/local_heap.h"
 
 #include <errno.h>
@@ -12,6 +13,9 @@
 #include <unistd.h>
 
 enum { PAGE = 4096 };
+/* What all ranks together may take between a look and the next; the sixteenth that weft_local_room keeps back is more on
+ * every machine that has 4 GiB. */
+enum { BETWEEN_LOOKS = 256 << 20, PIECE_MIN = 2 << 20, PIECE_MAX = 64 << 20 };
 
 static weft_status no_memory(size_t bytes, const char *why, size_t limit)
 {
@@ -92,6 +96,28 @@ static void drop_pages(const weft_heap *h, size_t at, size_t bytes)
            errno == EINTR) {}
 }
 
+static size_t piece_bytes(int ranks)
+{
+    size_t n = BETWEEN_LOOKS / (size_t)ranks / PAGE * PAGE;
+    return n < PIECE_MIN ? PIECE_MIN : n > PIECE_MAX ? PIECE_MAX : n;
+}
+
+/* All of it or nothing. */
+static weft_status take_pages(const weft_heap *h, size_t at, size_t bytes, size_t asked)
+{
+    size_t piece = piece_bytes(h->map->header->ranks);
+    for (size_t done = 0, n; done < bytes; done += n) {
+        size_t left = bytes - done, room = weft_local_room(h->root);
+        int error = 0;
+        n = left < piece ? left : piece;
+        if (left <= room) error = reserve_pages(h, at + done, n);
+        if (left <= room && !error) continue;
+        if (done > 0) drop_pages(h, at, done);
+        return no_memory(asked, error ? strerror(error) : "the machine or a limit on this process leaves less", room + done);
+    }
+    return WEFT_OK;
+}
+
 /* ---- the provider ------------------------------------------------------------------------------------------- */
 
 static size_t whole_pages(size_t bytes) { return bytes == 0 ? PAGE : (bytes + PAGE - 1) / PAGE * PAGE; }
@@ -104,12 +130,9 @@ static weft_status heap_alloc(void *self, size_t bytes, void **out)
     size_t n = whole_pages(bytes);
     int64_t i = find_extent(h, n);
     if (i < 0) return no_memory(bytes, "no part of this rank's window is free that is so large", slice);
-    size_t room = weft_local_room();
-    if (n > room) return no_memory(bytes, "the machine or a limit on this process leaves less", room);
     WEFT_TRY(reserve_extents(h));
     size_t at = h->free[i].at;
-    int error = reserve_pages(h, at, n);
-    if (error) return no_memory(bytes, strerror(error), room);
+    WEFT_TRY(take_pages(h, at, n, bytes));
     cut_extent(h, i, n);
     h->live++;
     *out = h->map->heap + h->begin + at;
@@ -136,7 +159,7 @@ static weft_status heap_copy(void *self, void *dst, const void *src, size_t byte
 weft_status weft_heap_init(weft_heap *h, const weft_local *map, int rank)
 {
     size_t slice = map->header->slice_bytes;
-    *h = (weft_heap){.map = map, .begin = (size_t)rank * slice};
+    *h = (weft_heap){.map = map, .root = "", .begin = (size_t)rank * slice};
     h->provider = (weft_mem_provider){"local ranks", WEFT_MEM_SHARED, h, heap_alloc, heap_release, heap_copy};
     if (slice == 0) return WEFT_OK;
     WEFT_TRY(reserve_extents(h));
@@ -144,7 +167,11 @@ weft_status weft_heap_init(weft_heap *h, const weft_local *map, int rank)
     return WEFT_OK;
 }
 
-void weft_heap_close(weft_heap *h) { free(h->free); }
+void weft_heap_close(weft_heap *h)
+{
+    if (h->live > 0) drop_pages(h, 0, h->map->header->slice_bytes);
+    free(h->free);
+}
 
 /* ---- places --------------------------------------------------------------------------------------------------- */
 

@@ -14,6 +14,7 @@ typedef struct heap_extent { size_t at, bytes; } heap_extent; /* within the slic
 typedef struct weft_heap { /* one rank's slice; must not move: the provider points to it */
     weft_mem_provider provider;
     const weft_local *map;
+    const char *root;         /* of weft_local_room */
     size_t begin;             /* of the slice in the window */
     heap_extent *free;        /* ascending, never adjacent */
     int64_t extents, capacity, live; /* live: allocations; at most live + 1 extents, so releasing needs no memory */
@@ -27,7 +28,8 @@ void weft_heap_close(weft_heap *heap); /* gives back what is left of this rank's
 bool weft_heap_find(const weft_local *map, const void *p, size_t bytes, uint64_t *offset);
 const void *weft_heap_address(const weft_local *map, uint64_t offset);
 
-/* Bytes that this machine, or a limit on this process's control group, can still give (local_room.c). */
-size_t weft_local_room(void);
+/* Bytes that this machine, or a limit on this process's control groups, can still give (local_room.c). `root` is put in
+ * front of /proc and /sys: "", or the folder of a test. */
+size_t weft_local_room(const char *root);
 
 #endif

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOCAL_MAGIC 0x32306c6f63746677u /* "wftcol02" in memory */
+#define LOCAL_MAGIC 0x33306c6f63746677u /* "wftcol03" in memory */
 
 enum { RING_MIN = 4 << 10, RING_MAX = 256 << 10 };
 /* All rings together: fits a laptop when every pair talks. */
@@ -149,6 +149,7 @@ weft_status weft_local_create(weft_local **out, int ranks)
     weft_local *m;
     WEFT_TRY_OR(st, map_fd(&m, fd, bytes), close_fd);
     m->header->ranks = ranks;
+    m->header->timeout = WEFT_DEFAULT_TIMEOUT;
     m->header->cores = weft_local_cores();
     m->header->ring_bytes = ring_bytes_for(ranks);
     m->header->total_bytes = bytes;
@@ -220,12 +221,18 @@ void weft_local_abort(weft_local *m, int rank, weft_status st, const char *messa
 {
     local_header *h = m->header;
     int fine = WEFT_LOCAL_FINE;
-    if (!atomic_compare_exchange_strong(&h->failed, &fine, WEFT_LOCAL_FAILING)) return;
+    if (!atomic_compare_exchange_strong(&h->failed, &fine, WEFT_LOCAL_FAILING + rank)) return;
     h->failed_rank = rank;
     h->failed_status = st;
     snprintf(h->failed_message, sizeof h->failed_message, "%s", message);
     atomic_store(&h->failed, WEFT_LOCAL_FAILED);
     for (int r = 0; r < h->ranks; r++) weft_local_ring_bell(&m->areas[r]);
+}
+
+void weft_local_reopen_record(weft_local *m, int rank)
+{
+    int writing = WEFT_LOCAL_FAILING + rank;
+    atomic_compare_exchange_strong(&m->header->failed, &writing, WEFT_LOCAL_FINE);
 }
 
 bool weft_local_failed(const weft_local *m)

@@ -22,7 +22,8 @@ enum {
 };
 
 enum { WEFT_LOCAL_ABSENT, WEFT_LOCAL_JOINED, WEFT_LOCAL_LEFT };
-enum { WEFT_LOCAL_FINE, WEFT_LOCAL_FAILING /* the record is being written */, WEFT_LOCAL_FAILED };
+/* State of the record of the first failure; FAILING + r: rank r writes it. */
+enum { WEFT_LOCAL_FINE, WEFT_LOCAL_FAILED, WEFT_LOCAL_FAILING };
 
 typedef struct local_area { /* of one rank; written by it, except bell and gone */
     alignas(64) _Atomic uint32_t bell;   /* peers add 1 when they changed something for this rank */
@@ -30,6 +31,7 @@ typedef struct local_area { /* of one rank; written by it, except bell and gone 
     alignas(64) _Atomic int state;       /* absent, joined, left */
     _Atomic int gone;                    /* set by the supervisor: the process has ended */
     _Atomic int pid, thread;             /* the kernel's numbers of the process and of the thread that joined */
+    _Atomic int start_error;             /* errno of an exec that failed, set by the child that should have become this rank */
     _Atomic int waits_for;               /* 1 + the rank it is blocked on; 0: none */
     /* Its place. Odd `version`: being written. */
     _Atomic uint32_t version;
@@ -61,6 +63,7 @@ typedef struct local_pair { /* messages from src to dst; positions count bytes o
 typedef struct local_header {
     uint64_t magic;
     int32_t ranks, cores, threads; /* cores: that the creator may use; threads: per rank, 0 unknown */
+    double timeout;                    /* of joining, and of a new world's waits; seconds */
     uint64_t ring_bytes, total_bytes;  /* total: without the slices */
     uint64_t slice_bytes;              /* of one rank; 0: no memory is read in place */
     alignas(64) _Atomic int failed;
@@ -91,6 +94,8 @@ static inline char *weft_local_ring(const weft_local *m, int src, int dst)
 /* Processors that this thread may run on. */
 int weft_local_cores(void);
 
+/* Of a rank that has died: a record that it was writing is open to others again. */
+void weft_local_reopen_record(weft_local *m, int rank);
 /* Whether a record is complete. */
 bool weft_local_failed(const weft_local *m);
 /* Fails with `st` and "rank N: cause" from the record. */

@@ -31,35 +31,62 @@ static uint64_t number_in(const char *path)
     return ok ? value : SIZE_MAX;
 }
 
+/* The names of the two versions of control groups. */
+typedef struct group_files {
+    const char *controller; /* its line in /proc/self/cgroup is "N:CONTROLLER:GROUP" */
+    const char *folder, *limit, *used, *files[2];
+} group_files;
+
+static const group_files versions[] = {
+    {"", "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file ", "active_file "}},
+    {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+     {"total_inactive_file ", "total_active_file "}},
+};
+
 /* What a control group may still take; cached files can be dropped, so they do not count as used. */
-static uint64_t group_room(const char *group)
+static uint64_t group_room(const char *root, const group_files *v, const char *group)
 {
-    char path[PATH_BYTES + 64];
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
+    char path[3 * PATH_BYTES];
+    snprintf(path, sizeof path, "%s%s%s/%s", root, v->folder, group, v->limit);
     uint64_t limit = number_in(path);
     if (limit == SIZE_MAX) return SIZE_MAX;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", group);
+    snprintf(path, sizeof path, "%s%s%s/%s", root, v->folder, group, v->used);
     uint64_t used = number_in(path);
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.stat", group);
-    uint64_t files = value_in(path, "inactive_file ") + value_in(path, "active_file ");
+    snprintf(path, sizeof path, "%s%s%s/memory.stat", root, v->folder, group);
+    uint64_t files = value_in(path, v->files[0]) + value_in(path, v->files[1]);
     used = used > files ? used - files : 0;
     return limit > used ? limit - used : 0;
 }
 
-/* This process's control group (version 2) and all above it. */
-static uint64_t groups_room(void)
+/* Whether a line of /proc/self/cgroup is that of the controller; *group: what it names. */
+static bool names_group(char *line, const char *controller, char **group)
 {
-    char group[PATH_BYTES] = "", line[PATH_BYTES];
-    FILE *f = fopen("/proc/self/cgroup", "re");
+    line[strcspn(line, "\n")] = 0;
+    char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
+    if (!path) return false;
+    *list++ = *path++ = 0;
+    *group = path;
+    if (!*controller) return !*list;
+    for (char *rest = NULL, *word = strtok_r(list, ",", &rest); word; word = strtok_r(NULL, ",", &rest))
+        if (strcmp(word, controller) == 0) return true;
+    return false;
+}
+
+/* This process's control group of one version, and all above it. In a container the group may be seen as the root. */
+static uint64_t groups_room(const char *root, const group_files *v)
+{
+    char path[2 * PATH_BYTES], line[PATH_BYTES], *group = NULL;
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "re");
     if (!f) return SIZE_MAX;
-    while (fgets(line, sizeof line, f))
-        if (strncmp(line, "0::", 3) == 0) snprintf(group, sizeof group, "%s", line + 3);
+    bool found = false;
+    while (!found && fgets(line, sizeof line, f)) found = names_group(line, v->controller, &group);
     fclose(f);
-    group[strcspn(group, "\n")] = 0;
-    if (strcmp(group, "/") == 0) group[0] = 0;
+    if (!found) return SIZE_MAX;
+    if (strcmp(group, "/") == 0) *group = 0;
     uint64_t least = SIZE_MAX;
     for (;;) {
-        uint64_t room = group_room(group);
+        uint64_t room = group_room(root, v, group);
         if (room < least) least = room;
         char *up = strrchr(group, '/');
         if (!up) return least;
@@ -67,10 +94,15 @@ static uint64_t groups_room(void)
     }
 }
 
-size_t weft_local_room(void)
+size_t weft_local_room(const char *root)
 {
-    uint64_t room = value_in("/proc/meminfo", "MemAvailable:") * 1024, groups = groups_room();
+    char path[2 * PATH_BYTES];
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    uint64_t room = value_in(path, "MemAvailable:") * 1024;
     if (room == 0) room = SIZE_MAX; /* a machine that does not say */
-    if (groups < room) room = groups;
-    return (size_t)(room - room / 16); /* the ranks look at the same time, and other programs live here too */
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        uint64_t groups = groups_room(root, &versions[i]);
+        if (groups < room) room = groups;
+    }
+    return (size_t)(room - room / 16); /* other programs live here too */
 }

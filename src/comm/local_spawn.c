@@ -54,7 +54,7 @@ static weft_status make_env(weft_spawner *s)
 weft_status weft_spawner_init(weft_spawner *s, const weft_spawn *spawn, weft_local *map, const sigset_t *signals)
 {
     int cores = weft_local_cores();
-    *s = (weft_spawner){.argv = spawn->argv, .fd = weft_local_fd(map), .ranks = spawn->ranks, .parent = getpid(),
+    *s = (weft_spawner){.argv = spawn->argv, .map = map, .fd = weft_local_fd(map), .ranks = spawn->ranks, .parent = getpid(),
                         .threads = threads_for(spawn, cores), .signals = *signals};
     s->pin = sched_getaffinity(0, sizeof s->allowed, &s->allowed) == 0 && (int64_t)s->threads * s->ranks <= cores;
     map->header->threads = s->threads;
@@ -82,7 +82,7 @@ static cpu_set_t cores_of(const weft_spawner *s, int rank)
 }
 
 /* Between fork and exec: only calls that are safe after a fork of a process with threads. */
-static _Noreturn void become_rank(const weft_spawner *s, const cpu_set_t *cores)
+static _Noreturn void become_rank(const weft_spawner *s, int rank, const cpu_set_t *cores)
 {
     enum { NOT_STARTED = 127 };
     /* The parent may have died before the request to die with it was made. */
@@ -91,6 +91,7 @@ static _Noreturn void become_rank(const weft_spawner *s, const cpu_set_t *cores)
     fcntl(s->fd, F_SETFD, 0);
     sigprocmask(SIG_SETMASK, &s->signals, NULL);
     execve("/proc/self/exe", s->argv, s->env);
+    atomic_store(&s->map->areas[rank].start_error, errno);
     _exit(NOT_STARTED);
 }
 
@@ -101,7 +102,7 @@ weft_status weft_spawner_start(weft_spawner *s, int rank, pid_t *pid)
     pid_t child = fork();
     if (child < 0)
         return weft_fail(WEFT_ERR_LIBRARY, "starting rank %d of %d: %s; fewer ranks may fit", rank, s->ranks, strerror(errno));
-    if (child == 0) become_rank(s, &cores);
+    if (child == 0) become_rank(s, rank, &cores);
     *pid = child;
     return WEFT_OK;
 }

@@ -13,6 +13,7 @@ typedef struct weft_spawner {
     char **env;            /* the caller's, with what a rank needs at its end */
     char rank_text[48];    /* "WEFT_LOCAL_RANK=3", pointed to by env; rewritten before each fork */
     char fd_text[48], parent_text[48], threads_text[48], spin_text[32];
+    weft_local *map;
     int fd, ranks, threads;
     pid_t parent;
     cpu_set_t allowed;

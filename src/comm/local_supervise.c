@@ -52,6 +52,13 @@ static void record_killed(supervisor *s, int rank, int sig)
     weft_local_abort(s->map, rank, WEFT_ERR_PEER, text);
 }
 
+static void record_no_start(supervisor *s, int rank, int error)
+{
+    char text[WEFT_LOCAL_MESSAGE];
+    snprintf(text, sizeof text, "rank %d of %d could not be started: %s", rank, s->ranks, strerror(error));
+    weft_local_abort(s->map, rank, WEFT_ERR_LIBRARY, text);
+}
+
 static void record_exit(supervisor *s, int rank, int code)
 {
     char place[80], text[WEFT_LOCAL_MESSAGE];
@@ -69,11 +76,12 @@ static void judge(supervisor *s, int rank, int wait_status)
     local_area *a = &s->map->areas[rank];
     int state = atomic_load(&a->state);
     bool killed = WIFSIGNALED(wait_status);
-    int code = killed ? 0 : WEXITSTATUS(wait_status);
-    if (killed) record_killed(s, rank, WTERMSIG(wait_status));
+    int code = killed ? 0 : WEXITSTATUS(wait_status), no_start = atomic_load(&a->start_error);
+    weft_local_reopen_record(s->map, rank);
+    if (no_start) record_no_start(s, rank, no_start);
+    else if (killed) record_killed(s, rank, WTERMSIG(wait_status));
     else if (state == WEFT_LOCAL_JOINED || (state == WEFT_LOCAL_ABSENT && code != 0)) record_exit(s, rank, code);
     else if (code != 0 && s->odd_rank < 0) s->odd_rank = rank, s->odd_code = code;
-    if (weft_local_failed(s->map)) start_grace(s);
     atomic_store(&a->gone, 1);
     for (int r = 0; r < s->ranks; r++) weft_local_ring_bell(&s->map->areas[r]);
 }
@@ -115,6 +123,7 @@ static void watch(supervisor *s)
         poll(&p, 1, s->failing ? TICK_MS / 10 : TICK_MS);
         take_signals(s);
         reap(s);
+        if (weft_local_failed(s->map)) start_grace(s); /* also of ranks that hang after they have told */
         if (s->failing && !s->killed && weft_deadline_passed(&weft_clock_real, s->give_up)) {
             signal_all(s, SIGKILL);
             s->killed = true;
@@ -181,6 +190,7 @@ weft_status weft_local_supervise(const weft_spawn *spawn, int *exit_code)
     supervisor s = {.ranks = spawn->ranks, .odd_rank = -1,
                     .grace = spawn->grace_seconds > 0 ? spawn->grace_seconds : DEFAULT_GRACE};
     WEFT_TRY_OR(st, weft_local_create(&s.map, spawn->ranks), out);
+    if (spawn->timeout_seconds > 0) s.map->header->timeout = spawn->timeout_seconds;
     s.pid = calloc((size_t)spawn->ranks, sizeof *s.pid);
     if (s.pid) st = supervise_with_signals(&s, spawn);
     else st = weft_fail(WEFT_ERR_MEMORY, "supervising ranks: no memory for %d of them", spawn->ranks);

@@ -147,6 +147,26 @@ static void test_links_stay(void **state)
     assert_int_equal(test_dir_count(&dir), 2);
 }
 
+/* Who may not read the old file may not read the new one, while it is written neither. */
+static void the_mode_of_the_old_file_stays(void **state)
+{
+    (void)state;
+    const char *path = test_dir_file(&dir, "secret");
+    struct stat s;
+    static const mode_t modes[] = {0600, 0640, 0666, 0444};
+    assert_ok(save(path, 'a'));
+    for (int i = 0; i < 4; i++) {
+        weft_writer w;
+        assert_int_equal(chmod(path, modes[i]), 0);
+        assert_ok(weft_writer_open(&w, path));
+        assert_int_equal(stat(w.temporary, &s), 0);
+        assert_int_equal(s.st_mode & 0777, modes[i]);
+        assert_ok(weft_writer_commit(&w));
+        assert_int_equal(stat(path, &s), 0);
+        assert_int_equal(s.st_mode & 0777, modes[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +176,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_writer_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pipes_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(test_links_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_mode_of_the_old_file_stays, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

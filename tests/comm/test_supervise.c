@@ -101,6 +101,29 @@ static weft_status play_nofile(rank_env *e)
     return steps(e, 1000);
 }
 
+static weft_status play_late(rank_env *e) { return steps(e, 1); } /* not reached: rank 1 does not join in time */
+
+/* Rank 1 is killed while it writes the record of its failure. */
+static weft_status play_midway(rank_env *e)
+{
+    WEFT_TRY(steps(e, 3));
+    weft_place(e->w, "test.midway", -1, 7);
+    if (e->rank == 1) {
+        atomic_store(&e->map->header->failed, WEFT_LOCAL_FAILING + 1);
+        raise(SIGKILL);
+    }
+    return steps(e, 1000);
+}
+
+/* Rank 0 hangs after it has told of its failure, rank 1 without looking. */
+static weft_status play_hang(rank_env *e)
+{
+    WEFT_TRY(steps(e, 1));
+    if (e->rank == 0) weft_world_abort(e->w, WEFT_ERR_IO, "disk full");
+    nap(20);
+    return WEFT_OK;
+}
+
 /* G17 (b): a rank meets a NaN at step 2. */
 static weft_status play_nan(rank_env *e)
 {
@@ -155,6 +178,7 @@ static const struct { const char *name; weft_status (*play)(rank_env *); } scena
     {"normal", play_normal}, {"fault", play_fault}, {"exit7", play_exit7},   {"exit0", play_exit0},
     {"stopped", play_stopped}, {"nofile", play_nofile}, {"nan", play_nan},   {"hold", play_hold},
     {"usr1", play_usr1},     {"cores", play_cores}, {"verdict", play_verdict},
+    {"late", play_late},     {"midway", play_midway}, {"hang", play_hang},
 };
 
 static int rank_main(weft_local *map, int rank, char **argv)
@@ -164,6 +188,7 @@ static int rank_main(weft_local *map, int rank, char **argv)
     weft_ctx ctx;
     rank_env e = {.map = map, .rank = rank, .pipe = atoi(argv[2]), .size = weft_local_ranks(map)};
     weft_ctx_init(&ctx);
+    if (strcmp(argv[1], "late") == 0 && rank == 1) nap(20);
     weft_status st = weft_world_local(&e.w, &ctx, map, rank);
     if (st != WEFT_OK) return weft_exit_code(st);
     int ranks[64];
@@ -215,7 +240,8 @@ static weft_status supervise(const char *scenario, int ranks, int pipe_fd, int *
     char fd_text[16];
     snprintf(fd_text, sizeof fd_text, "%d", pipe_fd);
     char *argv[] = {"test_comm.supervise", (char *)(uintptr_t)scenario, fd_text, NULL};
-    return weft_local_supervise(&(weft_spawn){.ranks = ranks, .argv = argv, .grace_seconds = 0.3}, exit_code);
+    return weft_local_supervise(&(weft_spawn){.ranks = ranks, .argv = argv, .grace_seconds = 0.3,
+                                               .timeout_seconds = strcmp(scenario, "late") == 0 ? 0.5 : 0}, exit_code);
 }
 
 static result run(const char *scenario, int ranks)
@@ -414,6 +440,48 @@ static void g17_one_failure_ends_the_job(void **state)
     assert_at_most(x.seconds, 5);
 }
 
+static void a_rank_that_does_not_join_is_named_in_time(void **state)
+{
+    (void)state;
+    result x = run("late", 2);
+    assert_int_equal(x.status, WEFT_ERR_TIMEOUT);
+    assert_string_equal(x.message, "rank 0: rank 1 has not joined the others within 0.5 s");
+    assert_at_most(x.seconds, 5);
+}
+
+static void a_half_written_record_is_no_success(void **state)
+{
+    (void)state;
+    result x = run("midway", 2);
+    assert_int_equal(x.exit_code, 3);
+    assert_has(x.message, "rank 1 was killed by signal 9");
+    assert_has(x.message, "test.midway, step 7");
+}
+
+static void ranks_that_hang_after_a_failure_are_ended(void **state)
+{
+    (void)state;
+    result x = run("hang", 2);
+    assert_int_equal(x.status, WEFT_ERR_IO);
+    assert_string_equal(x.message, "rank 0: disk full");
+    assert_at_most(x.seconds, 5);
+}
+
+static void why_a_rank_could_not_start_is_told(void **state)
+{
+    (void)state;
+    int code = 0;
+    char *huge = malloc(1 << 18); /* more than an argument may have */
+    assert_non_null(huge);
+    memset(huge, 'x', 1 << 18);
+    huge[(1 << 18) - 1] = 0;
+    char *argv[] = {"test_comm.supervise", huge, NULL};
+    assert_int_equal(weft_local_supervise(&(weft_spawn){.ranks = 2, .argv = argv, .grace_seconds = 0.3}, &code), WEFT_ERR_LIBRARY);
+    assert_has(weft_last_error(), " of 2 could not be started: Argument list too long");
+    assert_int_equal(code, 3);
+    free(huge);
+}
+
 static void exit_codes_are_passed_on(void **state)
 {
     (void)state;
@@ -531,6 +599,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_circle_names_the_rank_that_strayed),
         cmocka_unit_test(a_circle_that_changes_is_left_again),
         cmocka_unit_test(g17_one_failure_ends_the_job),
+        cmocka_unit_test(a_rank_that_does_not_join_is_named_in_time),
+        cmocka_unit_test(a_half_written_record_is_no_success),
+        cmocka_unit_test(ranks_that_hang_after_a_failure_are_ended),
+        cmocka_unit_test(why_a_rank_could_not_start_is_told),
         cmocka_unit_test(exit_codes_are_passed_on),
         cmocka_unit_test(ranks_get_their_own_cores),
         cmocka_unit_test(ranks_die_with_their_supervisor),

@@ -553,7 +553,7 @@ static void too_much_is_refused_with_a_way_out(void **state)
     assert_message("copy instead");
     assert_null(p);
     /* The machine itself is asked only for what it has: fallocate would let the kernel kill processes. */
-    assert_in_range(weft_local_room(), 1, (size_t)1 << 50);
+    assert_in_range(weft_local_room(""), 1, (size_t)1 << 50);
     weft_heap_close(&heap);
     weft_local_destroy(map);
 }
