@@ -6,13 +6,9 @@
  * the sums that go directly), with uneven and zero counts. Sums of small integers are
  * exact, so results are compared without tolerance; sums of real numbers are compared bit by bit with the
  * documented order of additions. */
+#include "harness/ranks.h"
 #include "harness/test.h"
 #include "harness/mpi_ranks.h"
-
-#define REQUIRE(cond) \
-    do { \
-        if (!(cond)) return weft_fail(WEFT_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond); \
-    } while (0)
 
 static const int worlds[] = {1, 2, 3, 5, 8};
 enum { CROWD = 41, RANKS = 64 }; /* a crowd is mostly simulated: the same code, and forty threads wait long */
@@ -39,10 +35,8 @@ static int64_t scale_limit(int P, int64_t few) { return P > 8 ? 3 : few; }
 
 static weft_status open_all(weft_comm **c, weft_world *w)
 {
-    int ranks[64];
-    for (int i = 0; i < weft_world_size(w); i++) ranks[i] = i;
     weft_world_set_timeout(w, 60);
-    return weft_comm_create(c, w, ranks, weft_world_size(w), "all");
+    return test_comm_all(c, w, "all");
 }
 
 /* Uneven counts with empty ranks; scale 0 empties all. */

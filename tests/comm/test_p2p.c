@@ -4,23 +4,18 @@
 /* mpi-long: 8 */
 /* Messages between ranks, threads or processes under mpirun: sizes, orders of posting, tags, mismatches, deadlines, failures. Bodies return
  * a status: cmocka may fail a test only from its own thread. */
+#include "harness/ranks.h"
 #include "harness/test.h"
 #include "harness/mpi_ranks.h"
 
 #include <sched.h>
 
-#define REQUIRE(cond) \
-    do { \
-        if (!(cond)) return weft_fail(WEFT_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond); \
-    } while (0)
 #define MIB ((size_t)1 << 20)
 
 static weft_status open_all(weft_comm **c, weft_world *w)
 {
-    int ranks[64];
-    for (int i = 0; i < weft_world_size(w); i++) ranks[i] = i;
     weft_world_set_timeout(w, 60);
-    return weft_comm_create(c, w, ranks, weft_world_size(w), "all");
+    return test_comm_all(c, w, "all");
 }
 
 /* The bytes that `from` sends under `tag`: words of 8, because sanitizers pay per access. */

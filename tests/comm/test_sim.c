@@ -1,22 +1,11 @@
 /* labels: small */
 /* The simulated transport: when transfers begin and end, that a run is the same every time, and that what would hang is
  * named. Times are sums of a few exact figures; they are compared to 1e-12 of themselves. */
+#include "harness/ranks.h"
 #include "harness/test.h"
 #include "comm/comm.h"
 
 #include <sys/mman.h>
-
-#define REQUIRE(cond) \
-    do { \
-        if (!(cond)) return weft_fail(WEFT_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond); \
-    } while (0)
-
-static weft_status open_all(weft_comm **c, weft_world *w, const char *name)
-{
-    int ranks[64];
-    for (int i = 0; i < weft_world_size(w); i++) ranks[i] = i;
-    return weft_comm_create(c, w, ranks, weft_world_size(w), name);
-}
 
 /* Powers of two and ten without rounding where possible: 1 KiB takes 1 s on a link of 1 KiB/s. */
 static weft_sim_model plain(void)
@@ -57,7 +46,7 @@ static weft_status pair_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     const pair_case *k = ud;
     weft_comm *c;
-    WEFT_TRY(open_all(&c, w, "all"));
+    WEFT_TRY(test_comm_all(&c, w, "all"));
     int me = weft_comm_rank(c);
     double start = start_together(ctx);
     static char buf[1 << 16];
@@ -92,7 +81,7 @@ static weft_status star_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     const star_case *k = ud;
     weft_comm *c;
-    WEFT_TRY(open_all(&c, w, "all"));
+    WEFT_TRY(test_comm_all(&c, w, "all"));
     int P = weft_comm_size(c), me = weft_comm_rank(c);
     double start = start_together(ctx);
     static char buf[8][1024];
@@ -127,7 +116,7 @@ static weft_status poll_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     const poll_case *k = ud;
     weft_comm *c;
-    WEFT_TRY(open_all(&c, w, "all"));
+    WEFT_TRY(test_comm_all(&c, w, "all"));
     int me = weft_comm_rank(c);
     double start = start_together(ctx);
     static char buf[1024];
@@ -161,7 +150,7 @@ static weft_status storm_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     storm_case *k = ud;
     weft_comm *c;
-    WEFT_TRY(open_all(&c, w, "all"));
+    WEFT_TRY(test_comm_all(&c, w, "all"));
     int P = weft_comm_size(c), me = weft_comm_rank(c);
     char *buf = malloc(1024);
     for (int i = 0; i < 20; i++) {
@@ -210,7 +199,7 @@ static weft_status blocking_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     (void)ctx, (void)ud;
     weft_comm *c;
-    WEFT_TRY(open_all(&c, w, "ring"));
+    WEFT_TRY(test_comm_all(&c, w, "ring"));
     int P = weft_comm_size(c), me = weft_comm_rank(c);
     static char in;
     weft_req r;
@@ -242,7 +231,7 @@ static weft_status swap_body(weft_ctx *ctx, weft_world *w, void *ud)
     swap_case *k = ud;
     weft_comm *all, *group[2];
     static const char *const place[] = {"test.first", "test.second"};
-    WEFT_TRY(open_all(&all, w, "all"));
+    WEFT_TRY(test_comm_all(&all, w, "all"));
     WEFT_TRY(weft_comm_create(&group[0], w, (int[]){0, 1}, 2, "first"));
     WEFT_TRY(weft_comm_create(&group[1], w, (int[]){1, 0}, 2, "second"));
     int64_t x = 1;
@@ -282,7 +271,7 @@ static weft_status leaving_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     (void)ud;
     weft_comm *c;
-    WEFT_TRY(open_all(&c, w, "all"));
+    WEFT_TRY(test_comm_all(&c, w, "all"));
     if (ctx->rank == 2) return WEFT_OK;
     weft_place(w, "test.leaving", -1, 1);
     static char in;
@@ -304,7 +293,7 @@ static weft_status failing_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     int *ended = ud;
     weft_comm *c;
-    WEFT_TRY(open_all(&c, w, "all"));
+    WEFT_TRY(test_comm_all(&c, w, "all"));
     start_together(ctx);
     if (ctx->rank == 1) return weft_fail(WEFT_ERR_IO, "no such file");
     weft_status st = weft_barrier(c);
@@ -316,7 +305,7 @@ static weft_status sizes_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     (void)ud;
     weft_comm *c;
-    WEFT_TRY(open_all(&c, w, "all"));
+    WEFT_TRY(test_comm_all(&c, w, "all"));
     static char in[8];
     weft_req r;
     WEFT_TRY(ctx->rank == 0 ? send_to(c, 1, 8, &r) : recv_from(c, 0, in, 4, &r));
@@ -417,7 +406,7 @@ static weft_status addresses_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     (void)ud;
     weft_comm *c;
-    WEFT_TRY(open_all(&c, w, "all"));
+    WEFT_TRY(test_comm_all(&c, w, "all"));
     const weft_mem_provider *p = weft_world_buffers(w);
     REQUIRE(p->kind == WEFT_MEM_DEVICE);
     weft_arena *arena;

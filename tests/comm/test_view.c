@@ -21,11 +21,9 @@ typedef struct bench { /* what every body needs */
 
 static weft_status open_bench(bench *b, weft_ctx *ctx, weft_world *w)
 {
-    int ranks[64];
     *b = (bench){.w = w, .P = weft_world_size(w), .me = weft_world_rank(w)};
-    for (int i = 0; i < b->P; i++) ranks[i] = i;
     weft_world_set_timeout(w, 60);
-    WEFT_TRY(weft_comm_create(&b->c, w, ranks, b->P, "all"));
+    WEFT_TRY(test_comm_all(&b->c, w, "all"));
     return weft_arena_create(&b->shared, &ctx->mem, "travelling", weft_world_buffers(w));
 }
 

@@ -12,19 +12,8 @@ static const double MiB = 1 << 20;
 
 static weft_cp_problem shape(int64_t T, int H, int Hkv, weft_mask mask)
 {
-    return (weft_cp_problem){.prec = WEFT_PREC_BF16,
-                             .B = 1,
-                             .Tq = T,
-                             .T = T,
-                             .max_docs = 1,
-                             .H = H,
-                             .Hkv = Hkv,
-                             .D = 128,
-                             .Dv = 128,
-                             .scale = 0.1,
-                             .mask = mask,
-                             .layout = {WEFT_LAYOUT_ZIGZAG, 0},
-                             .slots = 1};
+    return (weft_cp_problem){.prec = WEFT_PREC_BF16, .B = 1, .Tq = T, .T = T, .max_docs = 1, .H = H, .Hkv = Hkv, .D = 128,
+                             .Dv = 128, .scale = 0.1, .mask = mask, .layout = {WEFT_LAYOUT_ZIGZAG, 0}, .slots = 1};
 }
 
 /* 600 TFLOP/s, 50 GB/s to every rank. */
@@ -73,17 +62,8 @@ static void bytes_are_those_of_plans(void **state)
     for (size_t m = 0; m < sizeof masks / sizeof *masks; m++)
         for (int l = 0; l < 2; l++)
             for (int s = 0; s < 3; s++) {
-                cp_case c = {.name = "cost",
-                             .prec = WEFT_PREC_BF16,
-                             .B = 2,
-                             .Tq = T,
-                             .T = T,
-                             .H = 2,
-                             .Hkv = 1,
-                             .D = 2,
-                             .Dv = 4,
-                             .mask = masks[m],
-                             .seed = 3};
+                cp_case c = {.name = "cost", .prec = WEFT_PREC_BF16, .B = 2, .Tq = T, .T = T, .H = 2, .Hkv = 1, .D = 2,
+                             .Dv = 4, .mask = masks[m], .seed = 3};
                 cp_data data = cp_data_make(&c);
                 cp_result *out = cp_result_make(&c, P);
                 cp_job job = {.c = &c,

@@ -44,12 +44,7 @@ static cp_result *run(const cp_case *c, const cp_data *data, const char *strateg
     cp_result *out = cp_result_make(c, P);
     cp_job job = {c, data, strategy, layout, overlap, 2, NULL, out, more};
     assert_ok((copies ? cp_run_copies : cp_run)(P, &job, 1));
-    for (int r = 0; r < P; r++) {
-        assert_int_equal(out->forward_bytes[r], out->planned_forward[r]);
-        assert_int_equal(out->backward_bytes[r], out->planned_backward[r]);
-        assert_int_equal(out->forward_messages[r], out->planned_forward_messages[r]);
-        assert_int_equal(out->backward_messages[r], out->planned_backward_messages[r]);
-    }
+    cp_check_planned(&job);
     return out;
 }
 

@@ -174,10 +174,7 @@ static void check_narrow(const cp_case *c, const struct narrow *t, int P, int U)
             fail_msg("%s: %s kept %d of %d on P=%d, H=%d/%d: %.2e, u is %.2e", t->name, l.jobs[i].strategy,
                      l.jobs[i].more.keep_heads, U, P, c->H, c->Hkv, e, u);
         assert_true(cp_same_bits(c, x, l.jobs[t->same ? 0 : i / 2 * 2].out));
-        for (int r = 0; r < P; r++) {
-            assert_int_equal(x->forward_bytes[r], x->planned_forward[r]);
-            assert_int_equal(x->backward_bytes[r], x->planned_backward[r]);
-        }
+        cp_check_planned(&l.jobs[i]);
     }
     close_list(&l);
     cp_result_free(one);

@@ -12,17 +12,8 @@ static const weft_mask full = {false, -1, -1, 0}, causal = {true, -1, -1, 0};
 
 static cp_case base(int64_t B, int64_t T, weft_mask mask)
 {
-    return (cp_case){.name = "pairwise",
-                     .prec = WEFT_PREC_BF16,
-                     .B = B,
-                     .Tq = T,
-                     .T = T,
-                     .H = 2,
-                     .Hkv = 1,
-                     .D = 2,
-                     .Dv = 3,
-                     .mask = mask,
-                     .seed = 5};
+    return (cp_case){.name = "pairwise", .prec = WEFT_PREC_BF16, .B = B, .Tq = T, .T = T, .H = 2, .Hkv = 1, .D = 2, .Dv = 3,
+                     .mask = mask, .seed = 5};
 }
 
 static int64_t kv_row(const cp_case *c)
@@ -329,12 +320,7 @@ static void check_bits(const cp_case *c, int P)
                 if (!cp_same_bits(&x, jobs[i].out, jobs[0].out))
                     fail_msg("%s, %s, P=%d, layout %d, overlap %d: not the bits of pcp", c->name, wires[w].name, P, l,
                              jobs[i].overlap);
-            for (int r = 0; r < P; r++) {
-                assert_int_equal(jobs[1].out->forward_bytes[r], jobs[1].out->planned_forward[r]);
-                assert_int_equal(jobs[1].out->backward_bytes[r], jobs[1].out->planned_backward[r]);
-                assert_int_equal(jobs[1].out->forward_messages[r], jobs[1].out->planned_forward_messages[r]);
-                assert_int_equal(jobs[1].out->backward_messages[r], jobs[1].out->planned_backward_messages[r]);
-            }
+            for (int i = 0; i < JOBS; i++) cp_check_planned(&jobs[i]);
             for (int i = 0; i < JOBS; i++) cp_result_free(jobs[i].out);
             cp_data_free(&rounded);
         }

@@ -1,5 +1,6 @@
 /* Plans: what is refused, on every rank alike; how "auto" chooses; how a plan prints itself; faults in a step. */
 /* labels: small */
+#include "harness/ranks.h"
 #include "harness/test.h"
 #include "harness/cp_case.h"
 #include "cp/cp_impl.h"
@@ -28,9 +29,7 @@ static weft_status try_plan(weft_ctx *ctx, weft_world *world, void *ud)
     weft_arena *arena;
     weft_kern kern;
     weft_cp_plan *plan;
-    int ranks[8];
-    for (int i = 0; i < weft_world_size(world); i++) ranks[i] = i;
-    WEFT_TRY(weft_comm_create(&comm, world, ranks, weft_world_size(world), "cp"));
+    WEFT_TRY(test_comm_all(&comm, world, "cp"));
     WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "test", NULL));
     WEFT_TRY(weft_kern_init(&kern, WEFT_ISA_REF));
     weft_cp_problem problem = a->problem;
@@ -252,9 +251,7 @@ static weft_status print_grid(weft_ctx *ctx, weft_world *world, void *ud)
     weft_kern kern;
     weft_cp_plan *plan;
     weft_text text = {0};
-    int ranks[8];
-    for (int i = 0; i < weft_world_size(world); i++) ranks[i] = i;
-    WEFT_TRY(weft_comm_create(&comm, world, ranks, weft_world_size(world), "cp"));
+    WEFT_TRY(test_comm_all(&comm, world, "cp"));
     WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "test", NULL));
     WEFT_TRY(weft_kern_init(&kern, WEFT_ISA_REF));
     weft_cp_problem problem = good();

@@ -1,28 +1,6 @@
 /* Batches: which tokens, which labels, in which order; the same for every layout and after a resume. */
 /* labels: small */
-#include "harness/test.h"
-#include "harness/tempdir.h"
-#include "data/data.h"
-
-static test_dir dir;
-static weft_mem mem;
-static weft_arena *arena;
-
-static int setup(void **state)
-{
-    (void)state;
-    mem = (weft_mem){0};
-    test_dir_make(&dir);
-    return weft_arena_create(&arena, &mem, "test", NULL);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    weft_arena_destroy(arena);
-    test_dir_remove(&dir);
-    return 0;
-}
+#include "data_case.h"
 
 enum { MAX = 2100 };
 

@@ -94,8 +94,10 @@ double cp_roundoff(weft_dtype type);
  * sums: where x lies between those, a share x / 2u of the results falls on either side of a bound and differs by 2u. */
 double cp_reorder_limit(weft_prec prec, int64_t terms);
 
-/* Of a job that ran with the types of its precision on the wire: what a rank sent, and what its plan said that it would, are
- * these bytes and messages; with a full mask, on all ranks those of the formulas. */
+/* Of a job that ran: every rank sent what its plan said that it would. */
+void cp_check_planned(const cp_job *job);
+/* What a rank sent, and what its plan said, are these bytes and messages; with a full mask and the types of the precision on
+ * the wire, on all ranks those of the formulas. */
 traffic_case cp_traffic_case(const cp_job *job);
 void cp_expect_traffic(const cp_job *job, int rank, const traffic *want);
 void cp_check_traffic(const cp_job *job);

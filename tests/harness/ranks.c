@@ -3,6 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+weft_status test_comm_all(weft_comm **out, weft_world *world, const char *name)
+{
+    enum { MOST = 128 };
+    int ranks[MOST], P = weft_world_size(world);
+    if (P > MOST) return weft_fail(WEFT_ERR_INTERNAL, "%d ranks; test_comm_all takes %d", P, MOST);
+    for (int i = 0; i < P; i++) ranks[i] = i;
+    return weft_comm_create(out, world, ranks, P, name);
+}
+
 typedef struct call { const test_body *body; const char *arg; } call;
 
 static weft_status play(weft_ctx *ctx, weft_world *world, void *ud)

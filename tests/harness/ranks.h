@@ -1,4 +1,4 @@
-/* ranks.h — one body for ranks as threads and as processes, so that a test of ranks runs as both. */
+/* ranks.h — what bodies of ranks use, and one body for ranks as threads and as processes, so that a test runs as both. */
 #ifndef WEFT_TEST_RANKS_H
 #define WEFT_TEST_RANKS_H
 
@@ -8,6 +8,9 @@
     do { \
         if (!(cond)) return weft_fail(WEFT_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond); \
     } while (0)
+
+/* A communicator of all ranks of the world. COLLECTIVE */
+weft_status test_comm_all(weft_comm **out, weft_world *world, const char *name);
 
 /* `arg` is the words of the caller, the same on every rank. */
 typedef weft_status (*test_body_fn)(weft_ctx *ctx, weft_world *world, const char *arg);

@@ -17,6 +17,17 @@ void test_run_open(test_run *r, uint32_t command, const char *const *words)
     assert_ok(weft_run_resolve(&r->run, &r->opts, &r->options));
 }
 
+void test_run_open_more(test_run *r, uint32_t command, const char *const *common, size_t n, const char *const *words)
+{
+    const char *all[96];
+    for (size_t i = 0; i < n; i++) all[i] = common[i];
+    do {
+        assert_true(n < sizeof all / sizeof *all);
+        all[n++] = *words;
+    } while (*words++);
+    test_run_open(r, command, all);
+}
+
 void test_run_close(test_run *r) { weft_arena_destroy(r->arena); }
 
 typedef struct verification {

@@ -14,6 +14,8 @@ typedef struct test_run {
 
 /* words: "--cp", "2", ..., NULL. Fails the test when they are refused. */
 void test_run_open(test_run *r, uint32_t command, const char *const *words);
+/* n words that all runs of a test have, and those of this one. */
+void test_run_open_more(test_run *r, uint32_t command, const char *const *common, size_t n, const char *const *words);
 void test_run_close(test_run *r);
 
 /* A verification on thread ranks: of an attention case (dir NULL) or of a model's case, and what rank 0 found. */

@@ -22,3 +22,10 @@ void test_fill_normal(void *x, int is_double, int64_t n, uint64_t seed)
         else ((float *)x)[i] = (float)z;
     }
 }
+
+uint64_t test_hash(const void *data, size_t bytes)
+{
+    uint64_t h = 1469598103934665603u;
+    for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+    return h;
+}

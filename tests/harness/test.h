@@ -37,6 +37,8 @@
 /* Deterministic test data: the i-th value of stream `seed`, uniform in (-1, 1) or normal(0, 1). */
 double test_uniform(uint64_t seed, int64_t i);
 double test_normal(uint64_t seed, int64_t i);
+/* Of bytes, to compare what ranks hold: FNV-1a. */
+uint64_t test_hash(const void *data, size_t bytes);
 void test_fill_normal(void *x, int is_double, int64_t n, uint64_t seed);
 
 #endif

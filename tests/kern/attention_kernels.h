@@ -42,6 +42,20 @@ static inline weft_attn_ops ops_of(const kernel *k)
 
 static inline bool bits16(const kernel *k) { return k->prec == WEFT_PREC_BF16 || k->prec == WEFT_PREC_F16; }
 
+/* Heads of a model with larger groups than are here: 3..9 in groups of 4 read key/value heads 0..2, in shares of 1, 4 and 2;
+ * 5..7 in groups of 2 read key/value heads 2 and 3. Returns what it is. */
+enum { UNEVEN_HEADS = 2 };
+static inline const char *case_uneven_heads(attention_case *c, int way)
+{
+    if (way == 0) case_init(c, 7, 3, 8, 8);
+    else case_init(c, 3, 2, 8, 8);
+    if (way == 0) c->d.group = 4, c->d.head0 = 3;
+    else c->d.group = 2, c->d.head0 = 5, c->d.kv_head0 = 2;
+    case_simple(c, 40, 60);
+    c->d.mask.causal = way == 0;
+    return way == 0 ? "heads 3..9 in groups of 4" : "heads 5..7 in groups of 2";
+}
+
 static inline void check_threads(const attention_case *c, const kernel *k, const attention_result *one,
                                  const char *what)
 {

@@ -1,12 +1,8 @@
 /* labels: small tsan */
 /* Coordinates round trip; every group holds the right ranks (field report G24); refusals name what works. */
+#include "harness/ranks.h"
 #include "harness/test.h"
 #include "mesh/mesh.h"
-
-#define REQUIRE(cond) \
-    do { \
-        if (!(cond)) return weft_fail(WEFT_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond); \
-    } while (0)
 
 static void coordinates_round_trip(void **state)
 {

@@ -2,6 +2,7 @@
  * norms that are not finite, and the same bits on every rank.
  * labels: small tsan */
 #include "comm/comm.h"
+#include "harness/ranks.h"
 #include "harness/test.h"
 #include "optim/optim.h"
 
@@ -223,10 +224,9 @@ static weft_status rank_body(weft_ctx *ctx, weft_world *world, void *ud)
     weft_kern kern;
     weft_comm *comm = NULL;
     weft_optim *optim = NULL;
-    int all[8], rank = weft_world_rank(world), ranks = weft_world_size(world);
-    for (int i = 0; i < ranks; i++) all[i] = i;
+    int rank = weft_world_rank(world), ranks = weft_world_size(world);
     WEFT_TRY(weft_kern_init(&kern, weft_isa_best()));
-    WEFT_TRY(weft_comm_create(&comm, world, all, ranks, "dp_cp"));
+    WEFT_TRY(test_comm_all(&comm, world, "dp_cp"));
     WEFT_TRY(weft_optim_create(&optim, ctx, &kern, WEFT_PREC_F32, s->spec, s->n, s->count, &options));
     float *g = malloc((size_t)s->count * sizeof *g), *w = s->weights[rank];
     if (!g) return weft_fail(WEFT_ERR_MEMORY, "test gradients");

@@ -20,13 +20,6 @@ typedef struct result { /* of STEPS steps */
     int32_t token[RANKS_MAX][STEPS][T]; /* the sample of the rank's last micro-batch, at the places that the rank holds; others -1 */
 } result;
 
-static uint64_t hash_of(const void *data, size_t bytes) /* FNV-1a */
-{
-    uint64_t h = 1469598103934665603u;
-    for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
-    return h;
-}
-
 static void note_sample(const weft_engine *e, int32_t token[T])
 {
     for (int i = 0; i < T; i++) token[i] = -1;
@@ -40,7 +33,7 @@ static weft_status train(weft_ctx *ctx, weft_trainer *t, result *r)
     for (int s = 0; s < STEPS; s++) {
         weft_record record;
         WEFT_TRY(weft_trainer_step(t, &record));
-        r->hash[ctx->rank][s] = hash_of(weft_model_weights(e->model), bytes);
+        r->hash[ctx->rank][s] = test_hash(weft_model_weights(e->model), bytes);
         note_sample(e, r->token[ctx->rank][s]);
         if (ctx->rank != 0) continue;
         r->record[s] = record;
@@ -77,14 +70,9 @@ static result run(int ranks, const char *data, bool zero, const char *const *ext
     const char *common[] = {"--data", test_dir_file(&dir, data), "--vocab-size", "11", "--hidden-size", "8", "--num-layers", "1",
                             "--num-attention-heads", "4", "--num-query-groups", "2", "--ffn-hidden-size", "12", "--seq-length", "16",
                             "--steps", "3", "--warmup-steps", "0", "--valid-fraction", zero ? "0.3" : "0", "--precision", "fp64"};
-    const char *words[64];
-    int n = 0;
-    for (size_t i = 0; i < sizeof common / sizeof *common; i++) words[n++] = common[i];
-    for (int i = 0; extra[i]; i++) words[n++] = extra[i];
-    words[n] = NULL;
     test_run t;
     result r = {.zero = zero};
-    test_run_open(&t, WEFT_CMD_TRAIN, words);
+    test_run_open_more(&t, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, extra);
     r.run = &t.run;
     weft_status st = weft_run_threads(ranks, body, &r);
     if (st < 0) fail_msg("%d ranks, %s %s: %s", ranks, extra[0], extra[1], weft_last_error());

@@ -19,13 +19,6 @@ typedef struct result {
     bool skipped[STEPS];
 } result;
 
-static uint64_t hash_of(const void *data, size_t bytes) /* FNV-1a */
-{
-    uint64_t h = 1469598103934665603u;
-    for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
-    return h;
-}
-
 static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
 {
     result *r = ud;
@@ -39,7 +32,7 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
     for (int s = 0; s < STEPS && st >= 0; s++) {
         weft_record record;
         st = weft_trainer_step(t, &record);
-        r->hash[ctx->rank][s] = hash_of(weft_model_weights(e->model), (size_t)n * weft_dtype_size(R));
+        r->hash[ctx->rank][s] = test_hash(weft_model_weights(e->model), (size_t)n * weft_dtype_size(R));
         r->allocations[ctx->rank][s] = ctx->mem.allocations;
         if (ctx->rank == 0)
             r->loss[s] = record.loss, r->norm[s] = record.grad_norm, r->skipped[s] = record.skipped,
@@ -60,38 +53,11 @@ static char data_path[600];
 /* A run of the words that all tests share, and `extra`, NULL-terminated. */
 static void open_run(test_run *t, const char *const *extra)
 {
-    static const char *const common[] = {"--data",
-                                         data_path,
-                                         "--hidden-size",
-                                         "12",
-                                         "--num-layers",
-                                         "2",
-                                         "--num-attention-heads",
-                                         "3",
-                                         "--num-query-groups",
-                                         "1",
-                                         "--ffn-hidden-size",
-                                         "20",
-                                         "--seq-length",
-                                         "33",
-                                         "--steps",
-                                         "3",
-                                         "--lr",
-                                         "1e-2",
-                                         "--warmup-steps",
-                                         "0",
-                                         "--global-batch-size",
-                                         "4",
-                                         "--valid-fraction",
-                                         "0",
-                                         "--precision",
-                                         "fp64"};
-    const char *words[64];
-    int n = 0;
-    for (size_t i = 0; i < sizeof common / sizeof *common; i++) words[n++] = common[i];
-    for (int i = 0; extra[i]; i++) words[n++] = extra[i];
-    words[n] = NULL;
-    test_run_open(t, WEFT_CMD_TRAIN, words);
+    static const char *const common[] = {
+        "--data", data_path, "--hidden-size", "12", "--num-layers", "2", "--num-attention-heads", "3",
+        "--num-query-groups", "1", "--ffn-hidden-size", "20", "--seq-length", "33", "--steps", "3", "--lr", "1e-2",
+        "--warmup-steps", "0", "--global-batch-size", "4", "--valid-fraction", "0", "--precision", "fp64"};
+    test_run_open_more(t, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, extra);
 }
 
 static result run(int ranks, const char *const *extra)
