@@ -270,6 +270,34 @@ static void traffic_is_that_of_the_formulas(void **state)
         }
 }
 
+/* The context stage of a grid sees the chunks of groups: of R = P / U, zigzag moves 3/4 of what a ring of R would. */
+static void causal_traffic_of_pairwise_grids(void **state)
+{
+    (void)state;
+    static const int grid_sizes[][2] = {{4, 2}, {6, 3}, {6, 2}, {8, 2}, {8, 4}, {8, 8}};
+    for (size_t g = 0; g < sizeof grid_sizes / sizeof *grid_sizes; g++)
+        for (int64_t window = -1; window < 4; window += 4) {
+            int P = grid_sizes[g][0];
+            cp_case c = base(WEFT_PREC_BF16, 8, 4, 2 * P * 3);
+            c.mask.left = window;
+            cp_data data = cp_data_make(&c);
+            list l = {.c = &c, .data = &data, .P = P};
+            for (int i = 0; i < 4; i++)
+                add(&l, "dcp-pairwise", i % 2 ? WEFT_LAYOUT_ZIGZAG : WEFT_LAYOUT_CONTIGUOUS,
+                    (weft_cp_options){.head_size = grid_sizes[g][1], .keep_heads = i / 2, .buffer_bytes = i % 3 ? 70 : 0});
+            run(&l);
+            for (int i = 0; i < l.n; i++) {
+                const traffic_case formula = cp_traffic_case(&l.jobs[i]);
+                for (int r = 0; r < P; r++) {
+                    traffic want = traffic_causal_pairwise(&formula, r, window);
+                    cp_expect_traffic(&l.jobs[i], r, &want);
+                }
+            }
+            close_list(&l);
+            cp_data_free(&data);
+        }
+}
+
 /* What a layer keeps: q, K,V, m and l of the group's rows for the rank's own heads, its share of the whole. */
 static void kept_bytes_are_the_own_share(void **state)
 {
@@ -298,6 +326,7 @@ int main(void)
         cmocka_unit_test(all_grids_in_fp64), cmocka_unit_test(all_grids_in_fp32), cmocka_unit_test(all_masks_on_some_grids),
         cmocka_unit_test(bf16_error_stays_that_of_one_rank), cmocka_unit_test(what_travels_may_be_narrower), cmocka_unit_test(same_bits_for_one_grid),
         cmocka_unit_test(one_group_of_all_ranks_gives_the_bits_of_one_rank), cmocka_unit_test(traffic_is_that_of_the_formulas),
+        cmocka_unit_test(causal_traffic_of_pairwise_grids),
         cmocka_unit_test(kept_bytes_are_the_own_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

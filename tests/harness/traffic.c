@@ -116,31 +116,33 @@ traffic traffic_of(const traffic_case *c, int rank)
 
 /* ---- causal masks ---------------------------------------------------------------------------------------- */
 
-/* Rows of `owner` that `reader` sees. Contiguous: all of a rank before it, or the last of the rank next before it. Zigzag: all
- * of the owner's first chunk, which lies before the reader's second; of the owner's second chunk, number 2P - 1 - owner,
+/* Rows of `owner` of R that `reader` sees. Contiguous: all of a rank before it, or the last of the rank next before it. Zigzag:
+ * all of the owner's first chunk, which lies before the reader's second; of the owner's second chunk, number 2R - 1 - owner,
  * all when the reader's second comes later, which is when reader < owner. With a window the last rows of the chunk before
- * one of the reader's: chunk r follows r - 1, chunk 2P - 1 - r follows that of r + 1. */
-static int64_t rows_seen(const traffic_case *c, int owner, int reader, int64_t window)
+ * one of the reader's: chunk r follows r - 1, chunk 2R - 1 - r follows that of r + 1. */
+static int64_t rows_seen(const traffic_case *c, int R, int owner, int reader, int64_t window)
 {
     if (c->layout.kind == WEFT_LAYOUT_CONTIGUOUS) {
         if (window >= 0) return reader == owner + 1 ? c->B * window : 0;
-        return reader > owner ? traffic_rows(c->layout, c->B, c->T, c->P, owner) : 0;
+        return reader > owner ? traffic_rows(c->layout, c->B, c->T, R, owner) : 0;
     }
     if (window >= 0) return reader == owner + 1 || reader == owner - 1 ? c->B * window : 0;
-    return c->B * (c->T / (2 * c->P)) * (1 + (reader < owner));
+    return c->B * (c->T / (2 * R)) * (1 + (reader < owner));
 }
 
 traffic traffic_causal_pairwise(const traffic_case *c, int rank, int64_t window)
 {
     traffic t = {0, 0, 0, 0};
     int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
-    int64_t W = (int64_t)c->Hkv * (c->D + c->Dv);
-    for (int o = 0; o < c->P; o++) {
-        if (o == rank) continue;
-        int64_t kv = rows_seen(c, rank, o, window) * W * e;
+    int U = head_ranks(c), R = c->P / U, r = rank / U; /* chunks of neighbours are chunks of their group */
+    int64_t W = member_of(c, U, rank).width;
+    head_stage(c, &t, U, rank, e, eR);
+    for (int o = 0; o < R; o++) {
+        if (o == r) continue;
+        int64_t kv = rows_seen(c, R, r, o, window) * W * e;
         forward(c, &t, kv);
         backward(c, &t, kv);
-        backward(c, &t, rows_seen(c, o, rank, window) * W * eR);
+        backward(c, &t, rows_seen(c, R, o, r, window) * W * eR);
     }
     return t;
 }

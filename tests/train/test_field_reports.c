@@ -69,7 +69,7 @@ static result run(int ranks, const char *data, bool zero, const char *const *ext
 {
     const char *common[] = {"--data", test_dir_file(&dir, data), "--vocab-size", "11", "--hidden-size", "8", "--num-layers", "1",
                             "--num-attention-heads", "4", "--num-query-groups", "2", "--ffn-hidden-size", "12", "--seq-length", "16",
-                            "--steps", "3", "--warmup-steps", "0", "--valid-fraction", zero ? "0.3" : "0", "--precision", "fp64"};
+                            "--steps", "3", "--warmup-steps", "0", "--valid-fraction", zero ? "0.3" : "0", "--precision", "fp64", "--timeout", "20"};
     test_run t;
     result r = {.zero = zero};
     test_run_open_more(&t, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, extra);
