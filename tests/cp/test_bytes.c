@@ -1,5 +1,5 @@
-/* Bytes and messages on the wire: the counters of comm, the plan's formulas, and the formulas worked out once more from lengths
- * alone (harness/traffic.h). Buffers: the ring's and pairwise's do not grow with P. */
+/* Bytes and messages on the wire: the counters of comm, the plan's formulas, and the formulas worked out once more from
+ * lengths alone (harness/traffic.h). Buffers: the ring's and pairwise's do not grow with P. */
 /* labels: small */
 /* mpi-long: 8 */
 #include "harness/mpi_ranks.h"
@@ -14,7 +14,8 @@ static void check(const cp_case *c)
     for (int P = 2; P <= 8; P++)
         for (int s = 0; s < 3; s++)
             for (int l = 0; l < CP_LAYOUTS; l++) {
-                if (l == WEFT_LAYOUT_BALANCED && s == 2 && c->B > 1) continue; /* rows stay whole: pairwise sends less */
+                if (l == WEFT_LAYOUT_BALANCED && s == 2 && c->B > 1)
+                    continue; /* rows stay whole: pairwise sends less */
                 cp_result *out = cp_result_make(c, P);
                 cp_job job = {c, &data, strategies[s], (weft_layout_kind)l, l % 2 == 0, 1, NULL, out,
                               {.buffer_bytes = (P + s + l) % 2 ? 0 : 300}};

@@ -261,9 +261,9 @@ static void types_keep_what_they_hold(void **state)
     }
 }
 
-/* K and V are rounded to the wire type, by 0.4 u of each number in the mean. Through V, o and dp move by as much; through K
- * the scores, which are about 1 here, and with them p; dq meets K once more. These are independent: at most sqrt(3) times
- * 0.4 u. */
+/* K and V are rounded to the wire type, by 0.4 u of each number in the mean. Through V, o and dp move by as much;
+ * through K the scores, which are about 1 here, and with them p; dq meets K once more. These are independent: at most
+ * sqrt(3) times 0.4 u. */
 static void types_round_within_bounds(void **state)
 {
     (void)state;
@@ -289,8 +289,8 @@ static void types_round_within_bounds(void **state)
     }
 }
 
-/* Sums of parts in bf16: o and dq are not touched. Each part (pcp), or each of the P - 1 sums on the way (ring), is rounded by
- * 0.4 u in the mean: of all parts together that is 0.4 u again, of sums it adds up like a random walk. */
+/* Sums of parts in bf16: o and dq are not touched. Each part (pcp), or each of the P - 1 sums on the way (ring), is
+ * rounded by 0.4 u in the mean: of all parts together that is 0.4 u again, of sums it adds up like a random walk. */
 static void gradient_sums_round_within_bounds(void **state)
 {
     (void)state;

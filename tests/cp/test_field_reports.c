@@ -78,7 +78,11 @@ static void g05_documents_do_not_leak(void **state)
     }
 }
 
-static void g06_causal(const cp_case *c, const cp_result *r) { (void)c; for (int i = 0; i < 7; i++) near(r->o[i], i / 2.0); }
+static void g06_causal(const cp_case *c, const cp_result *r)
+{
+    (void)c;
+    for (int i = 0; i < 7; i++) near(r->o[i], i / 2.0);
+}
 static void g06_full(const cp_case *c, const cp_result *r) { (void)c; for (int i = 0; i < 7; i++) near(r->o[i], 3); }
 
 /* Seven tokens are seven tokens: no padding exists that could be counted. */
@@ -219,7 +223,8 @@ static void check_groups(int cp, bool strided, const char *strategy)
         c[i] = (cp_case){.name = "G24", .prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .H = 4, .Hkv = 2,
                          .D = 3, .Dv = 2, .mask = causal, .seed = (uint64_t)i + 1, .value = constant};
         data[i] = cp_data_make(&c[i]);
-        g.job[i] = (cp_job){&c[i], &data[i], strategy, WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(&c[i], cp), {0}};
+        g.job[i] = (cp_job){&c[i], &data[i], strategy, WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(&c[i], cp),
+                            {0}};
     }
     assert_ok(weft_run_threads(2 * cp, run_group, &g));
     for (int i = 0; i < 2; i++) {
@@ -319,10 +324,12 @@ static void repeat(const cp_case *c, const cp_data *data, const char *strategy, 
 {
     cp_result *r[2];
     for (int i = 0; i < 2; i++) {
-        cp_job job = {c, data, strategy, WEFT_LAYOUT_ZIGZAG, true, i ? times : 1, NULL, r[i] = cp_result_make(c, 4), {0}};
+        cp_job job = {c, data, strategy, WEFT_LAYOUT_ZIGZAG, true, i ? times : 1, NULL, r[i] = cp_result_make(c, 4),
+                      {0}};
         assert_ok((i ? cp_run_copies : cp_run)(4, &job, 1));
     }
-    if (!cp_same_bits(c, r[0], r[1])) fail_msg("%s, T=%lld: other bits after %d repeats", strategy, (long long)c->T, times);
+    if (!cp_same_bits(c, r[0], r[1]))
+        fail_msg("%s, T=%lld: other bits after %d repeats", strategy, (long long)c->T, times);
     cp_result_free(r[0]);
     cp_result_free(r[1]);
 }
@@ -335,8 +342,8 @@ static void g38_buffers_are_reused_in_time(void **state)
     const char *const *names = weft_cp_names(&n);
     for (int i = 0; i < n; i++)
         for (int large = 0; large < 2 && strcmp(names[i], "none"); large++) {
-            cp_case c = {.name = "G38", .prec = WEFT_PREC_F32, .B = 1, .Tq = 8, .T = 8, .H = 4, .Hkv = 4, .D = 4, .Dv = 4,
-                         .mask = causal, .value = rows_differ};
+            cp_case c = {.name = "G38", .prec = WEFT_PREC_F32, .B = 1, .Tq = 8, .T = 8, .H = 4, .Hkv = 4, .D = 4,
+                         .Dv = 4, .mask = causal, .value = rows_differ};
             if (large) c.T = c.Tq = strcmp(names[i], "ring") ? 4096 : 16384, c.D = c.Dv = 32, c.mask.left = 0;
             cp_data data = cp_data_make(&c);
             repeat(&c, &data, names[i], large ? 3 : 50);

@@ -143,10 +143,10 @@ static void bf16_error_stays_that_of_one_rank(void **state)
 
 /* ---- narrower types on the wire --------------------------------------------------------------------------------- */
 
-/* `type` is the coarsest on the wire, with unit roundoff u: what travels is rounded by 0.4 u in the mean. K and V move dq the
- * most, by scores, dp and K itself: sqrt(3) times 0.4 u. A sum meets at most three roundings, two in the ring of R = 3 and
- * one on its way home: the same. With fp8, dO is rounded to e5m2, K and V to the finer e4m3. Hence at most u in each. A ring
- * rounds sums at every hop, a gather once: their bits differ then. */
+/* `type` is the coarsest on the wire, with unit roundoff u: what travels is rounded by 0.4 u in the mean. K and V move
+ * dq the most, by scores, dp and K itself: sqrt(3) times 0.4 u. A sum meets at most three roundings, two in the ring of
+ * R = 3 and one on its way home: the same. With fp8, dO is rounded to e5m2, K and V to the finer e4m3. Hence at most u
+ * in each. A ring rounds sums at every hop, a gather once: their bits differ then. */
 static const struct narrow { const char *name; weft_cp_options o; weft_dtype type; bool same; } narrow[] = {
     {"K,V in bf16", {.comm_dtype = WEFT_CP_WIRE_BF16}, WEFT_BF16, true},
     {"K,V in fp16", {.comm_dtype = WEFT_CP_WIRE_FP16}, WEFT_F16, true},
@@ -242,7 +242,8 @@ static void one_group_of_all_ranks_gives_the_bits_of_one_rank(void **state)
 
 /* ---- traffic ----------------------------------------------------------------------------------------------- */
 
-/* Bytes and messages of head stage and context stage (harness/traffic.h), whole and in pieces, exchanged twice or kept. */
+/* Bytes and messages of head stage and context stage (harness/traffic.h), whole and in pieces, exchanged twice or
+ * kept. */
 static void check_traffic(const cp_case *c, int P, int U)
 {
     cp_data data = cp_data_make(c);
@@ -284,7 +285,8 @@ static void causal_traffic_of_pairwise_grids(void **state)
             list l = {.c = &c, .data = &data, .P = P};
             for (int i = 0; i < 4; i++)
                 add(&l, "dcp-pairwise", i % 2 ? WEFT_LAYOUT_ZIGZAG : WEFT_LAYOUT_CONTIGUOUS,
-                    (weft_cp_options){.head_size = grid_sizes[g][1], .keep_heads = i / 2, .buffer_bytes = i % 3 ? 70 : 0});
+                    (weft_cp_options){.head_size = grid_sizes[g][1], .keep_heads = i / 2,
+                                      .buffer_bytes = i % 3 ? 70 : 0});
             run(&l);
             for (int i = 0; i < l.n; i++) {
                 const traffic_case formula = cp_traffic_case(&l.jobs[i]);
@@ -325,7 +327,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_grids_in_fp64), cmocka_unit_test(all_grids_in_fp32), cmocka_unit_test(all_masks_on_some_grids),
         cmocka_unit_test(bf16_error_stays_that_of_one_rank), cmocka_unit_test(what_travels_may_be_narrower), cmocka_unit_test(same_bits_for_one_grid),
-        cmocka_unit_test(one_group_of_all_ranks_gives_the_bits_of_one_rank), cmocka_unit_test(traffic_is_that_of_the_formulas),
+        cmocka_unit_test(one_group_of_all_ranks_gives_the_bits_of_one_rank),
+        cmocka_unit_test(traffic_is_that_of_the_formulas),
         cmocka_unit_test(causal_traffic_of_pairwise_grids),
         cmocka_unit_test(kept_bytes_are_the_own_share),
     };

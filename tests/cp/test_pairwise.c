@@ -12,8 +12,8 @@ static const weft_mask full = {false, -1, -1, 0}, causal = {true, -1, -1, 0};
 
 static cp_case base(int64_t B, int64_t T, weft_mask mask)
 {
-    return (cp_case){.name = "pairwise", .prec = WEFT_PREC_BF16, .B = B, .Tq = T, .T = T, .H = 2, .Hkv = 1, .D = 2, .Dv = 3,
-                     .mask = mask, .seed = 5};
+    return (cp_case){.name = "pairwise", .prec = WEFT_PREC_BF16, .B = B, .Tq = T, .T = T, .H = 2, .Hkv = 1, .D = 2,
+                     .Dv = 3, .mask = mask, .seed = 5};
 }
 
 static int64_t kv_row(const cp_case *c)
@@ -201,13 +201,14 @@ static void causal_zigzag_moves_three_quarters(void **state)
     }
 }
 
-/* Every rank by the closed form, whole messages and pieces that divide nothing; ring as with a full mask, whatever is seen. */
+/* Every rank by the closed form, whole messages and pieces that divide nothing; ring as with a full mask, whatever is
+ * seen. */
 static void check_causal(const cp_case *c, weft_layout_kind layout, int P, int64_t window)
 {
     cp_data data = cp_data_make(c);
     for (int pieces = 0; pieces < 2; pieces++) {
-        cp_job job = {.c = c, .data = &data, .strategy = "pairwise", .layout = layout, .overlap = pieces, .out = cp_result_make(c, P),
-                      .more = {.buffer_bytes = pieces ? 67 : 0}};
+        cp_job job = {.c = c, .data = &data, .strategy = "pairwise", .layout = layout, .overlap = pieces,
+                      .out = cp_result_make(c, P), .more = {.buffer_bytes = pieces ? 67 : 0}};
         assert_ok(cp_run(P, &job, 1));
         const traffic_case formula = cp_traffic_case(&job);
         for (int r = 0; r < P; r++) {
@@ -273,7 +274,8 @@ static void whole_documents_move_nothing(void **state)
         cp_case c = base(1, 64, m ? full : causal);
         c.cu = cu, c.first = first;
         check_silence(&c, WEFT_LAYOUT_CONTIGUOUS, 4);
-        for (int P = 2; P <= 7; P++) { /* P of 12 tokens, then P of 4: cut by contiguous, dealt as 12 + 4 to each rank */
+        /* P of 12 tokens, then P of 4: cut by contiguous, dealt as 12 + 4 to each rank */
+        for (int P = 2; P <= 7; P++) {
             int64_t dealt[2 * 7 + 1] = {0}, ends[] = {0, 2 * P + 1};
             for (int i = 0; i < 2 * P; i++) dealt[i + 1] = dealt[i] + (i < P ? 12 : 4);
             c = base(1, 16 * P, m ? full : causal);

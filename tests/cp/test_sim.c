@@ -130,13 +130,15 @@ static void bytes_and_messages_of_a_full_mask(void **state)
 {
     (void)state;
     static const struct { int P, H, Hkv; } sizes[] = {
-        {2, 64, 4}, {5, 30, 15}, {12, 30, 15}, {12, 64, 4}, {33, 35, 5}, {64, 64, 4}}; /* uneven groups, shared K,V heads */
+        /* uneven groups, shared K,V heads */
+        {2, 64, 4}, {5, 30, 15}, {12, 30, 15}, {12, 64, 4}, {33, 35, 5}, {64, 64, 4}};
     enum { SIZES = sizeof sizes / sizeof *sizes };
     int n = 0, k = 0, ran = 0;
     const char *const *names = weft_cp_names(&n);
     for (int s = 0; s < n; s++)
         for (int p = 0; p < SIZES; p++, k++) {
-            sim_case c = sim_case_make(names[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), sizes[p].P, k % 3 ? 257 : 1001);
+            sim_case c = sim_case_make(names[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), sizes[p].P,
+                                       k % 3 ? 257 : 1001);
             c.prec = k % 3 ? WEFT_PREC_BF16 : WEFT_PREC_F32;
             c.pieces = k % 5 < 2 ? 1000 : 0;
             c.H = sizes[p].H, c.Hkv = sizes[p].Hkv;
@@ -145,8 +147,8 @@ static void bytes_and_messages_of_a_full_mask(void **state)
     assert_int_equal(ran, SIZES * (n - 1)); /* all but none */
 }
 
-/* Pairwise with a causal mask and with a window, where zigzag cuts even chunks: the closed forms, and in sum 3/4 of what the
- * ring moves forward. */
+/* Pairwise with a causal mask and with a window, where zigzag cuts even chunks: the closed forms, and in sum 3/4 of
+ * what the ring moves forward. */
 static void traffic_of_causal_pairwise(void **state)
 {
     (void)state;
@@ -326,7 +328,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_and_layout_ends), cmocka_unit_test(more_ranks_than_tokens),
-        cmocka_unit_test(documents), cmocka_unit_test(bits_do_not_depend_on_arrival), cmocka_unit_test(bytes_and_messages_of_a_full_mask), cmocka_unit_test(traffic_of_causal_pairwise),
+        cmocka_unit_test(documents), cmocka_unit_test(bits_do_not_depend_on_arrival),
+        cmocka_unit_test(bytes_and_messages_of_a_full_mask), cmocka_unit_test(traffic_of_causal_pairwise),
         cmocka_unit_test(g30_bytes_of_long_sequences),
         cmocka_unit_test(a_ring_hides_its_transfers),
         cmocka_unit_test(balance_of_causal_rings), cmocka_unit_test(two_runs_take_the_same_time),

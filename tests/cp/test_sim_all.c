@@ -1,8 +1,8 @@
 /* labels: long */
 /* timeout: 3600 */
-/* The whole proof on simulated ranks: every strategy x every layout x P = 1 .. 64, forward and backward, with two or three
- * groups side by side, ends and sends what it planned; bytes and messages of full masks equal the formulas up to P = 512; 4,096 ranks
- * once. What test_sim checks in small is not repeated. */
+/* The whole proof on simulated ranks: every strategy x every layout x P = 1 .. 64, forward and backward, with two or
+ * three groups side by side, ends and sends what it planned; bytes and messages of full masks equal the formulas up to
+ * P = 512; 4,096 ranks once. What test_sim checks in small is not repeated. */
 #include "harness/test.h"
 #include "harness/sim_case.h"
 

@@ -16,8 +16,8 @@ static void exchanges(void **state)
     cp_docs_free(&docs);
 }
 
-/* Every strategy in pieces, in other types, kept as fp8; read in place and copied, which changes no bit. Blocks of 150 rows, of
- * 300 in a grid, are computed in two portions. */
+/* Every strategy in pieces, in other types, kept as fp8; read in place and copied, which changes no bit. Blocks of 150
+ * rows, of 300 in a grid, are computed in two portions. */
 static void pieces_and_types(void **state)
 {
     (void)state;
@@ -26,12 +26,13 @@ static void pieces_and_types(void **state)
         {.buffer_bytes = 700, .fp8 = true}};
     static const char *const names[] = {"pcp", "ring", "pairwise", "dcp", "dcp-ring", "dcp-pairwise", "ulysses"};
     enum { NAMES = sizeof names / sizeof *names, JOBS = NAMES * sizeof more / sizeof *more, P = 4 };
-    cp_case c = {.name = "pieces", .prec = WEFT_PREC_F32, .B = 1, .Tq = 600, .T = 600, .H = 4, .Hkv = 2, .D = 4, .Dv = 2,
-                 .mask = {true, 40, -1, 0}, .seed = 6};
+    cp_case c = {.name = "pieces", .prec = WEFT_PREC_F32, .B = 1, .Tq = 600, .T = 600, .H = 4, .Hkv = 2, .D = 4,
+                 .Dv = 2, .mask = {true, 40, -1, 0}, .seed = 6};
     cp_data data = cp_data_make(&c);
     cp_job jobs[JOBS], copies[JOBS];
     for (int i = 0; i < JOBS; i++) {
-        jobs[i] = (cp_job){&c, &data, names[i % NAMES], WEFT_LAYOUT_ZIGZAG, i % 2, 2, NULL, cp_result_make(&c, P), more[i / NAMES]};
+        jobs[i] = (cp_job){&c, &data, names[i % NAMES], WEFT_LAYOUT_ZIGZAG, i % 2, 2, NULL, cp_result_make(&c, P),
+                           more[i / NAMES]};
         jobs[i].more.keep_heads = i % NAMES == 4; /* dcp-ring */
         copies[i] = jobs[i];
         copies[i].out = cp_result_make(&c, P);
@@ -39,7 +40,8 @@ static void pieces_and_types(void **state)
     assert_ok(cp_run(P, jobs, JOBS));
     assert_ok(cp_run_copies(P, copies, JOBS));
     for (int i = 0; i < JOBS; i++) {
-        if (!cp_same_bits(&c, jobs[i].out, copies[i].out)) fail_msg("%s, options %d: copies have other bits", jobs[i].strategy, i / NAMES);
+        if (!cp_same_bits(&c, jobs[i].out, copies[i].out))
+            fail_msg("%s, options %d: copies have other bits", jobs[i].strategy, i / NAMES);
         cp_result_free(jobs[i].out), cp_result_free(copies[i].out);
     }
     cp_data_free(&data);

@@ -259,7 +259,8 @@ static void *rows_of(const attention_case *c, int64_t rows, int64_t width, weft_
     if (!c->pitch) return nans(rows * (width + GAP), t);
     void *p = mmap(NULL, (size_t)(rows * c->pitch) * weft_dtype_size(t), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) fail_msg("no address space for %lld rows of %lld elements", (long long)rows, (long long)c->pitch);
+    if (p == MAP_FAILED)
+        fail_msg("no address space for %lld rows of %lld elements", (long long)rows, (long long)c->pitch);
     return p;
 }
 

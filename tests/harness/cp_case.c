@@ -582,16 +582,18 @@ void cp_expect_traffic(const cp_job *job, int rank, const traffic *want)
 {
     const cp_case *c = job->c;
     const cp_result *x = job->out;
-    const int64_t found[] = {x->forward_bytes[rank], x->backward_bytes[rank], x->forward_messages[rank], x->backward_messages[rank]};
+    const int64_t found[] = {x->forward_bytes[rank], x->backward_bytes[rank], x->forward_messages[rank],
+                             x->backward_messages[rank]};
     const int64_t planned[] = {x->planned_forward[rank], x->planned_backward[rank], x->planned_forward_messages[rank],
                                x->planned_backward_messages[rank]};
-    const int64_t right[] = {want->forward_bytes, want->backward_bytes, want->forward_messages, want->backward_messages};
+    const int64_t right[] = {want->forward_bytes, want->backward_bytes, want->forward_messages,
+                             want->backward_messages};
     static const char *const names[] = {"forward bytes", "backward bytes", "forward messages", "backward messages"};
     for (int i = 0; i < 4; i++)
         if (found[i] != right[i] || planned[i] != right[i])
             fail_msg("%s: %s P=%d U=%d layout %d T=%lld/%lld, rank %d, %s: %lld, planned %lld, wanted %lld", c->name,
-                     job->strategy, x->ranks, job->more.head_size, (int)job->layout, (long long)c->Tq, (long long)c->T, rank,
-                     names[i], (long long)found[i], (long long)planned[i], (long long)right[i]);
+                     job->strategy, x->ranks, job->more.head_size, (int)job->layout, (long long)c->Tq, (long long)c->T,
+                     rank, names[i], (long long)found[i], (long long)planned[i], (long long)right[i]);
 }
 
 void cp_check_planned(const cp_job *job)
@@ -607,9 +609,10 @@ void cp_check_planned(const cp_job *job)
 traffic_case cp_traffic_case(const cp_job *job)
 {
     const cp_case *c = job->c;
-    return (traffic_case){.strategy = job->strategy, .layout = layout_of(job), .P = job->out->ranks, .U = job->more.head_size,
-                          .B = c->B, .Tq = c->Tq, .T = c->T, .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .prec = c->prec,
-                          .keep_heads = job->more.keep_heads, .piece = job->more.buffer_bytes};
+    return (traffic_case){.strategy = job->strategy, .layout = layout_of(job), .P = job->out->ranks,
+                          .U = job->more.head_size, .B = c->B, .Tq = c->Tq, .T = c->T, .H = c->H, .Hkv = c->Hkv,
+                          .D = c->D, .Dv = c->Dv, .prec = c->prec, .keep_heads = job->more.keep_heads,
+                          .piece = job->more.buffer_bytes};
 }
 
 void cp_check_traffic(const cp_job *job)

@@ -87,17 +87,18 @@ bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b);
 
 /* Unit roundoff u: a rounding moves a number by at most u of it, by 0.4 u in the root mean square. */
 double cp_roundoff(weft_dtype type);
-/* How far (relative 2-norm) two runs may lie apart that add the same terms in another order. Each partial sum of random terms
- * is rounded by 0.4 u: over n of them 0.3 sqrt(n) u of the result, and 0.4 sqrt(n) u between two orders, here with room for
- * other data. 16 u: what is not these sums, the exponentials of rescaling, division, delta and logarithm, about 8 roundings in each
- * of the runs. In fp32 not above 1e-6, half of what may lie between fp32 and float64. 16-bit results are rounded from such
- * sums: where x lies between those, a share x / 2u of the results falls on either side of a bound and differs by 2u. */
+/* How far (relative 2-norm) two runs may lie apart that add the same terms in another order. Each partial sum of random
+ * terms is rounded by 0.4 u: over n of them 0.3 sqrt(n) u of the result, and 0.4 sqrt(n) u between two orders, here
+ * with room for other data. 16 u: what is not these sums, the exponentials of rescaling, division, delta and logarithm,
+ * about 8 roundings in each of the runs. In fp32 not above 1e-6, half of what may lie between fp32 and float64. 16-bit
+ * results are rounded from such sums: where x lies between those, a share x / 2u of the results falls on either side of
+ * a bound and differs by 2u. */
 double cp_reorder_limit(weft_prec prec, int64_t terms);
 
 /* Of a job that ran: every rank sent what its plan said that it would. */
 void cp_check_planned(const cp_job *job);
-/* What a rank sent, and what its plan said, are these bytes and messages; with a full mask and the types of the precision on
- * the wire, on all ranks those of the formulas. */
+/* What a rank sent, and what its plan said, are these bytes and messages; with a full mask and the types of the
+ * precision on the wire, on all ranks those of the formulas. */
 traffic_case cp_traffic_case(const cp_job *job);
 void cp_expect_traffic(const cp_job *job, int rank, const traffic *want);
 void cp_check_traffic(const cp_job *job);

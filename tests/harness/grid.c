@@ -44,7 +44,8 @@ grid_pair grid_deal_next(grid_deal *d, int P, int heads)
     const char *const *strategy = grid_strategies(&ns), *const *layout = grid_layouts(&nl);
     int pairs = ns * nl;
     assert_true(pairs <= GRID_PAIRS_MAX);
-    if (divisor(STEP, pairs) != 1) fail_msg("steps of %d do not meet all of %d pairs: take a step without a common factor", STEP, pairs);
+    if (divisor(STEP, pairs) != 1)
+        fail_msg("steps of %d do not meet all of %d pairs: take a step without a common factor", STEP, pairs);
     for (int i = 0, x = d->at; i < pairs; i++, x = (x + STEP) % pairs)
         if (grid_runs(strategy[x / nl], P, heads) && (best < 0 || d->taken[x] < d->taken[best])) best = x;
     d->at = (best + STEP) % pairs;
@@ -129,7 +130,8 @@ static void judge_refusal(const grid_job *j)
     char heads[64];
     snprintf(heads, sizeof heads, "there are %d; use dcp", j->heads);
     if (!j->refused) fail_msg("%s, %s was not refused: only %d heads", j->path, j->what, j->heads);
-    if (!strstr(j->refusal, heads)) fail_msg("%s, %s: refused, but not for its %d heads: %s", j->path, j->what, j->heads, j->refusal);
+    if (!strstr(j->refusal, heads))
+        fail_msg("%s, %s: refused, but not for its %d heads: %s", j->path, j->what, j->heads, j->refusal);
 }
 
 int grid_judge(const grid_list *g, int at_least)
@@ -144,7 +146,8 @@ int grid_judge(const grid_list *g, int at_least)
             continue;
         }
         if (j->refused) fail_msg("%s, %s was refused: %s", j->path, j->what, j->refusal);
-        if (v->failed || v->n < at_least) fail_msg("%s, %s: %d of %d fail, %s", j->path, j->what, v->failed, v->n, v->worst);
+        if (v->failed || v->n < at_least)
+            fail_msg("%s, %s: %d of %d fail, %s", j->path, j->what, v->failed, v->n, v->worst);
         held++;
     }
     return held;

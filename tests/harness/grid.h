@@ -13,8 +13,8 @@ int grid_heads(const char *path);
 /* Only ulysses may refuse, and must where it has more ranks than heads. */
 bool grid_runs(const char *strategy, int P, int heads);
 
-/* Deals (strategy, layout) pairs to cases of which each runs only one: the pair that ran least among those that the case
- * does not refuse, so that no case goes without a run and every pair has its turn. Starts zeroed. */
+/* Deals (strategy, layout) pairs to cases of which each runs only one: the pair that ran least among those that the
+ * case does not refuse, so that no case goes without a run and every pair has its turn. Starts zeroed. */
 typedef struct grid_pair { const char *strategy, *layout; } grid_pair;
 enum { GRID_PAIRS_MAX = 64 };
 typedef struct grid_deal { int at, dealt, taken[GRID_PAIRS_MAX]; } grid_deal;
@@ -45,8 +45,8 @@ grid_job *grid_add(grid_list *g, const char *path, const char *strategy, const c
                    const char *const *more);
 /* Runs all jobs on P ranks in one world; fails the test when the world fails. Verdicts are filled, not judged. */
 void grid_run(grid_list *g, int P, bool processes);
-/* Fails the test unless every job that must run held, with at least so many comparisons, and every other was refused for its
- * heads. Returns how many held. */
+/* Fails the test unless every job that must run held, with at least so many comparisons, and every other was refused
+ * for its heads. Returns how many held. */
 int grid_judge(const grid_list *g, int at_least);
 
 /* Runs fn(ctx, world, ud) on ranks that are processes forked from this one, over a local world; ud must lie in memory

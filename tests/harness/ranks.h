@@ -1,4 +1,5 @@
-/* ranks.h — what bodies of ranks use, and one body for ranks as threads and as processes, so that a test runs as both. */
+/* ranks.h — what bodies of ranks use, and one body for ranks as threads and as processes, so that a test runs as
+ * both. */
 #ifndef WEFT_TEST_RANKS_H
 #define WEFT_TEST_RANKS_H
 

@@ -71,8 +71,9 @@ bool sim_case_check(const sim_case *c)
 
 traffic_case sim_case_traffic(const sim_case *c)
 {
-    return (traffic_case){.strategy = c->strategy, .layout = c->layout, .P = c->P, .U = c->head_size, .B = c->B, .Tq = c->T,
-                          .T = c->T, .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .prec = c->prec, .piece = c->pieces};
+    return (traffic_case){.strategy = c->strategy, .layout = c->layout, .P = c->P, .U = c->head_size, .B = c->B,
+                          .Tq = c->T, .T = c->T, .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .prec = c->prec,
+                          .piece = c->pieces};
 }
 
 void sim_case_expect(const sim_case *c, const weft_sim_result *out, int rank, const traffic *want)
@@ -84,7 +85,8 @@ void sim_case_expect(const sim_case *c, const weft_sim_result *out, int rank, co
         fail_msg("%s: rank %d sent %lld and %lld bytes in %lld and %lld messages, the formulas say %lld and %lld in %lld and %lld",
                  sim_case_text(c, text, sizeof text), rank, (long long)x->forward_bytes, (long long)x->backward_bytes,
                  (long long)x->forward_messages, (long long)x->backward_messages, (long long)want->forward_bytes,
-                 (long long)want->backward_bytes, (long long)want->forward_messages, (long long)want->backward_messages);
+                 (long long)want->backward_bytes, (long long)want->forward_messages,
+                 (long long)want->backward_messages);
 }
 
 bool sim_case_check_formula(const sim_case *c)

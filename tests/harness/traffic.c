@@ -56,7 +56,8 @@ static void backward(const traffic_case *c, traffic *t, int64_t bytes)
     t->backward_messages += traffic_pieces(bytes, c->piece);
 }
 
-/* One message to each other member: q, k, v and back o, m, l; dO, delta (and q, k, v, m, l once more) and back dq, dk, dv. */
+/* One message to each other member: q, k, v and back o, m, l; dO, delta (and q, k, v, m, l once more) and back dq, dk,
+ * dv. */
 static void head_stage(const traffic_case *c, traffic *t, int U, int rank, int64_t e, int64_t eR)
 {
     int64_t held = 0;
@@ -85,8 +86,8 @@ static int64_t group_rows(const traffic_case *c, int U, int r, bool queries)
     return n;
 }
 
-/* Among R = P / U ranks: the own block goes to the others, or every block but the next rank's goes on; a part or sum of every
- * other block goes home. Pairwise has nothing for, and wants nothing from, a rank without queries. */
+/* Among R = P / U ranks: the own block goes to the others, or every block but the next rank's goes on; a part or sum of
+ * every other block goes home. Pairwise has nothing for, and wants nothing from, a rank without queries. */
 static void context_stage(const traffic_case *c, traffic *t, int U, int rank, int64_t e, int64_t eR)
 {
     int R = c->P / U, r = rank / U;
@@ -106,7 +107,8 @@ static void context_stage(const traffic_case *c, traffic *t, int U, int rank, in
 traffic traffic_of(const traffic_case *c, int rank)
 {
     traffic t = {0, 0, 0, 0};
-    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
+    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec));
+    int64_t eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
     int U = head_ranks(c);
     if (!strcmp(c->strategy, "none") || c->P == 1) return t;
     head_stage(c, &t, U, rank, e, eR);
@@ -116,10 +118,10 @@ traffic traffic_of(const traffic_case *c, int rank)
 
 /* ---- causal masks ---------------------------------------------------------------------------------------- */
 
-/* Rows of `owner` of R that `reader` sees. Contiguous: all of a rank before it, or the last of the rank next before it. Zigzag:
- * all of the owner's first chunk, which lies before the reader's second; of the owner's second chunk, number 2R - 1 - owner,
- * all when the reader's second comes later, which is when reader < owner. With a window the last rows of the chunk before
- * one of the reader's: chunk r follows r - 1, chunk 2R - 1 - r follows that of r + 1. */
+/* Rows of `owner` of R that `reader` sees. Contiguous: all of a rank before it, or the last of the rank next before it.
+ * Zigzag: all of the owner's first chunk, which lies before the reader's second; of the owner's second chunk, number 2R
+ * - 1 - owner, all when the reader's second comes later, which is when reader < owner. With a window the last rows of
+ * the chunk before one of the reader's: chunk r follows r - 1, chunk 2R - 1 - r follows that of r + 1. */
 static int64_t rows_seen(const traffic_case *c, int R, int owner, int reader, int64_t window)
 {
     if (c->layout.kind == WEFT_LAYOUT_CONTIGUOUS) {
@@ -133,7 +135,8 @@ static int64_t rows_seen(const traffic_case *c, int R, int owner, int reader, in
 traffic traffic_causal_pairwise(const traffic_case *c, int rank, int64_t window)
 {
     traffic t = {0, 0, 0, 0};
-    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec)), eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
+    int64_t e = (int64_t)weft_dtype_size(weft_prec_compute(c->prec));
+    int64_t eR = (int64_t)weft_dtype_size(weft_prec_real(c->prec));
     int U = head_ranks(c), R = c->P / U, r = rank / U; /* chunks of neighbours are chunks of their group */
     int64_t W = member_of(c, U, rank).width;
     head_stage(c, &t, U, rank, e, eR);

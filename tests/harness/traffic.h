@@ -1,5 +1,5 @@
-/* traffic.h — what a rank sends, by the formulas of docs/maths/context_parallel.md, worked out from lengths, heads and the
- * numbers of ranks alone. Nothing here asks a plan, a shard or a strategy: what they get wrong shows. */
+/* traffic.h — what a rank sends, by the formulas of docs/maths/context_parallel.md, worked out from lengths, heads and
+ * the numbers of ranks alone. Nothing here asks a plan, a shard or a strategy: what they get wrong shows. */
 #ifndef WEFT_TEST_TRAFFIC_H
 #define WEFT_TEST_TRAFFIC_H
 
@@ -20,8 +20,8 @@ typedef struct traffic_case { /* of a full mask */
 typedef struct traffic { int64_t forward_bytes, backward_bytes, forward_messages, backward_messages; } traffic;
 
 traffic traffic_of(const traffic_case *c, int rank);
-/* Of pairwise and dcp-pairwise with a causal mask, one document per row, Tq = T, contiguous, or zigzag where 2P divides T;
- * window: keys that a query sees before it, at most a chunk; -1: all. */
+/* Of pairwise and dcp-pairwise with a causal mask, one document per row, Tq = T, contiguous, or zigzag where 2P divides
+ * T; window: keys that a query sees before it, at most a chunk; -1: all. */
 traffic traffic_causal_pairwise(const traffic_case *c, int rank, int64_t window);
 
 /* Rows of B sequences of T tokens on one of P ranks. */

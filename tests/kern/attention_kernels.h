@@ -42,8 +42,8 @@ static inline weft_attn_ops ops_of(const kernel *k)
 
 static inline bool bits16(const kernel *k) { return k->prec == WEFT_PREC_BF16 || k->prec == WEFT_PREC_F16; }
 
-/* Heads of a model with larger groups than are here: 3..9 in groups of 4 read key/value heads 0..2, in shares of 1, 4 and 2;
- * 5..7 in groups of 2 read key/value heads 2 and 3. Returns what it is. */
+/* Heads of a model with larger groups than are here: 3..9 in groups of 4 read key/value heads 0..2, in shares of 1, 4
+ * and 2; 5..7 in groups of 2 read key/value heads 2 and 3. Returns what it is. */
 enum { UNEVEN_HEADS = 2 };
 static inline const char *case_uneven_heads(attention_case *c, int way)
 {

@@ -396,8 +396,8 @@ static void g39_head_sizes_are_not_padded(void **state)
     assert_refused(weft_attn_check(&d), "257");
 }
 
-/* Rows so far apart that offsets pass 2^32 elements, and 2^32 bytes several times: the same bits as from rows side by side. The
- * memory is not there but for the rows. */
+/* Rows so far apart that offsets pass 2^32 elements, and 2^32 bytes several times: the same bits as from rows side by
+ * side. The memory is not there but for the rows. */
 static void g30_offsets_have_64_bits(void **state)
 {
     (void)state;

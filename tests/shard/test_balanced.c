@@ -94,10 +94,11 @@ static void check_shares(const weft_shard *s, const weft_docs *docs)
     assert_null(memchr(seen, 0, (size_t)(docs->B * docs->T)));
 }
 
-/* How even areas are over many cases: within 1.05 of the mean; where no deal can be, because the rank with the heaviest token
- * has as many tokens as the others, within 6 % of what it has at least; how many are neither, and the worst of those. Only
- * tokens of more than an eighth of the mean, which no exchange moves by halves, excuse a case. */
-typedef struct tally { int cases, heavy, uneven; double worst; int64_t extra, ranks; } tally; /* extra: pieces that cuts added */
+/* How even areas are over many cases: within 1.05 of the mean; where no deal can be, because the rank with the heaviest
+ * token has as many tokens as the others, within 6 % of what it has at least; how many are neither, and the worst of
+ * those. Only tokens of more than an eighth of the mean, which no exchange moves by halves, excuse a case. */
+/* extra: pieces that cuts added */
+typedef struct tally { int cases, heavy, uneven; double worst; int64_t extra, ranks; } tally;
 
 static void judge(tally *t, const weft_shard *s, const weft_docs *docs)
 {

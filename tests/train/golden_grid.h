@@ -10,15 +10,29 @@
 
 enum { GOLDEN_JOBS = 4096 };
 
+/* Pair x of all for a case, or the next of the deal. */
+static inline grid_pair golden_pair(grid_deal *deal, int x, const char *path, int P)
+{
+    int ns, nl;
+    const char *const *strategy = grid_strategies(&ns), *const *layout = grid_layouts(&nl);
+    return deal ? grid_deal_next(deal, P, grid_heads(path)) : (grid_pair){strategy[x / nl], layout[x % nl]};
+}
+
+/* How many pairs a case runs. */
+static inline int golden_pairs(const grid_deal *deal)
+{
+    int ns, nl;
+    grid_strategies(&ns), grid_layouts(&nl);
+    return deal ? 1 : ns * nl;
+}
+
 /* Adds what a case runs; file_of says of every job which case it is of. */
 static inline void golden_add(grid_list *g, char path[TEST_FILES_MAX][512], int files, int P, const char *precision,
                               grid_deal *deal, int *file_of)
 {
-    int ns, nl;
-    const char *const *strategy = grid_strategies(&ns), *const *layout = grid_layouts(&nl);
     for (int f = 0; f < files; f++)
-        for (int x = 0; x < (deal ? 1 : ns * nl); x++) {
-            grid_pair p = deal ? grid_deal_next(deal, P, grid_heads(path[f])) : (grid_pair){strategy[x / nl], layout[x % nl]};
+        for (int x = 0; x < golden_pairs(deal); x++) {
+            grid_pair p = golden_pair(deal, x, path[f], P);
             file_of[g->n] = f;
             grid_add(g, path[f], p.strategy, p.layout, P, precision, NULL);
         }
@@ -104,8 +118,7 @@ static inline void golden_exact_case(const char *path, int P, const grid_pair *p
 static inline void golden_exact(int P, grid_deal *deal)
 {
     char path[TEST_FILES_MAX][512], one[64], many[64];
-    int files = test_golden_attention(path), ns, nl;
-    const char *const *strategy = grid_strategies(&ns), *const *layout = grid_layouts(&nl);
+    int files = test_golden_attention(path);
     snprintf(one, sizeof one, "/tmp/weft-test-one-%ld.safetensors", (long)getpid());
     snprintf(many, sizeof many, "/tmp/weft-test-many-%ld.safetensors", (long)getpid());
     for (int f = 0; f < files; f++) {
@@ -115,8 +128,8 @@ static inline void golden_exact(int P, grid_deal *deal)
         grid_run(&g, 1, false);
         assert_int_equal(grid_judge(&g, 5), 1);
         grid_close(&g);
-        for (int x = 0; x < (deal ? 1 : ns * nl); x++) {
-            grid_pair p = deal ? grid_deal_next(deal, P, grid_heads(path[f])) : (grid_pair){strategy[x / nl], layout[x % nl]};
+        for (int x = 0; x < golden_pairs(deal); x++) {
+            grid_pair p = golden_pair(deal, x, path[f], P);
             golden_exact_case(path[f], P, &p, one, many);
         }
     }

@@ -1,6 +1,7 @@
 /* labels: small */ /* timeout: 200 */
-/* Faults that users of other trainers met, each as the small case of its report (the name is its row): scale and group of
- * gradients, means of means, accumulation, evaluation, data order, throughput. What is asked of attention alone is in tests/cp. */
+/* Faults that users of other trainers met, each as the small case of its report (the name is its row): scale and group
+ * of gradients, means of means, accumulation, evaluation, data order, throughput. What is asked of attention alone is
+ * in tests/cp. */
 #include "harness/run.h"
 #include "harness/tempdir.h"
 #include "harness/test.h"
@@ -17,7 +18,8 @@ typedef struct result { /* of STEPS steps */
     int64_t n;
     double *gradient;                /* [STEPS, n] reduced, of rank 0 */
     uint64_t hash[RANKS_MAX][STEPS]; /* of the weights after the step */
-    int32_t token[RANKS_MAX][STEPS][T]; /* the sample of the rank's last micro-batch, at the places that the rank holds; others -1 */
+    /* the sample of the rank's last micro-batch, at the places that the rank holds; others -1 */
+    int32_t token[RANKS_MAX][STEPS][T];
 } result;
 
 static void note_sample(const weft_engine *e, int32_t token[T])
@@ -67,9 +69,10 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
 /* extra: more option words, NULL-terminated. The caller frees the gradients. */
 static result run(int ranks, const char *data, bool zero, const char *const *extra)
 {
-    const char *common[] = {"--data", test_dir_file(&dir, data), "--vocab-size", "11", "--hidden-size", "8", "--num-layers", "1",
-                            "--num-attention-heads", "4", "--num-query-groups", "2", "--ffn-hidden-size", "12", "--seq-length", "16",
-                            "--steps", "3", "--warmup-steps", "0", "--valid-fraction", zero ? "0.3" : "0", "--precision", "fp64", "--timeout", "20"};
+    const char *common[] = {"--data", test_dir_file(&dir, data), "--vocab-size", "11", "--hidden-size", "8",
+                            "--num-layers", "1", "--num-attention-heads", "4", "--num-query-groups", "2",
+                            "--ffn-hidden-size", "12", "--seq-length", "16", "--steps", "3", "--warmup-steps", "0",
+                            "--valid-fraction", zero ? "0.3" : "0", "--precision", "fp64", "--timeout", "20"};
     test_run t;
     result r = {.zero = zero};
     test_run_open_more(&t, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, extra);
@@ -105,18 +108,21 @@ static void same_loss(const result *a, const result *b, int step, const char *wh
 
 typedef struct split { int ranks; const char *words[11]; } split;
 
-/* World 4 and a batch of 4 x 16 as dp 4, dp 2 x cp 2, cp 4: two conventions mixed would give 4 times the gradient on cp 4. */
+/* World 4 and a batch of 4 x 16 as dp 4, dp 2 x cp 2, cp 4: two conventions mixed would give 4 times the gradient on
+ * cp 4. */
 static void g01_gradients_know_no_parallel_size(void **state)
 {
     (void)state;
     static const split splits[] = {
-        {4, {"--dp", "4"}}, {4, {"--dp", "2", "--cp", "2", "--cp-strategy", "ring"}}, {4, {"--cp", "4", "--cp-strategy", "pcp"}},
-        {4, {"--cp", "4", "--cp-strategy", "ulysses"}}, {4, {"--cp", "4", "--cp-strategy", "dcp", "--cp-layout", "balanced"}},
+        {4, {"--dp", "4"}}, {4, {"--dp", "2", "--cp", "2", "--cp-strategy", "ring"}},
+        {4, {"--cp", "4", "--cp-strategy", "pcp"}}, {4, {"--cp", "4", "--cp-strategy", "ulysses"}},
+        {4, {"--cp", "4", "--cp-strategy", "dcp", "--cp-layout", "balanced"}},
         {4, {"--cp", "4", "--cp-strategy", "pairwise", "--cp-layout", "striped"}}};
     result one = run(1, "text", false, W("--global-batch-size", "4"));
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
         const char *const *w = splits[i].words;
-        result many = run(splits[i].ranks, "text", false, W("--global-batch-size", "4", w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]));
+        result many = run(splits[i].ranks, "text", false,
+                          W("--global-batch-size", "4", w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]));
         same_loss(&many, &one, 0, w[3] ? w[3] : w[1]);
         same_gradients(&many, &one, 0, w[3] ? w[3] : w[1]);
         assert_true(fabs(many.record[0].grad_norm - one.record[0].grad_norm) <= 1e-12 * one.record[0].grad_norm);
@@ -161,7 +167,8 @@ static void g01_the_mean_of_eight_tokens(void **state)
 static void g02_all_ranks_have_the_same_weights(void **state)
 {
     (void)state;
-    static const split splits[] = {{2, {"--cp", "2", "--global-batch-size", "1"}}, {4, {"--dp", "2", "--cp", "2", "--global-batch-size", "2"}}};
+    static const split splits[] = {{2, {"--cp", "2", "--global-batch-size", "1"}},
+                                   {4, {"--dp", "2", "--cp", "2", "--global-batch-size", "2"}}};
     for (int i = 0; i < 2; i++) {
         const char *const *w = splits[i].words;
         result one = run(1, "text", false, W("--global-batch-size", i ? "2" : "1"));
@@ -175,7 +182,7 @@ static void g02_all_ranks_have_the_same_weights(void **state)
     }
 }
 
-/* ---- unequal numbers of labels ------------------------------------------------------------------------------------- */
+/* ---- unequal numbers of labels --------------------------------------------------------------------------- */
 
 /* Weights stay where they are, so that steps of one sequence show the parts of a step of two. */
 #define STILL "--document-mask", "--lr", "1e-30", "--weight-decay", "0"
@@ -191,7 +198,8 @@ static void g03_the_loss_is_no_mean_of_means(void **state)
     int64_t labels = a->valid_tokens + b->valid_tokens;
     assert_int_equal(weft_min_i64(a->valid_tokens, b->valid_tokens), 1);
     assert_int_equal(labels, 9);
-    double want = (a->loss * (double)a->valid_tokens + b->loss * (double)b->valid_tokens) / 9, wrong = (a->loss + b->loss) / 2;
+    double want = (a->loss * (double)a->valid_tokens + b->loss * (double)b->valid_tokens) / 9;
+    double wrong = (a->loss + b->loss) / 2;
     assert_true(fabs(want - wrong) > 1e-3);
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
         const char *const *w = splits[i].words;
@@ -212,7 +220,8 @@ static void g04_micro_batches_weigh_by_their_labels(void **state)
     result part = run(1, "uneven", false, W(STILL, "--global-batch-size", "1")), whole = {.n = part.n};
     double a = (double)part.record[0].valid_tokens, b = (double)part.record[1].valid_tokens;
     whole.gradient = calloc((size_t)whole.n, sizeof(double));
-    for (int64_t i = 0; i < whole.n; i++) whole.gradient[i] = (part.gradient[i] * a + part.gradient[part.n + i] * b) / (a + b);
+    for (int64_t i = 0; i < whole.n; i++)
+        whole.gradient[i] = (part.gradient[i] * a + part.gradient[part.n + i] * b) / (a + b);
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
         const char *const *w = splits[i].words;
         result r = run(splits[i].ranks, "uneven", false, W(STILL, "--global-batch-size", "2", w[0], w[1]));
@@ -241,8 +250,8 @@ static void g12_evaluation_is_scaled_like_training(void **state)
     }
 }
 
-/* The samples of dp 2 x cp 2, put together from what the ranks hold, are those of dp 2 x cp 1: the same inside a cp group,
- * others on the other dp rank, in an order that knows the dp index only. */
+/* The samples of dp 2 x cp 2, put together from what the ranks hold, are those of dp 2 x cp 1: the same inside a cp
+ * group, others on the other dp rank, in an order that knows the dp index only. */
 static void g14_ranks_of_a_group_read_one_sample(void **state)
 {
     (void)state;
@@ -265,7 +274,8 @@ static void g14_ranks_of_a_group_read_one_sample(void **state)
 static void g40_throughput_counts_every_token_once(void **state)
 {
     (void)state;
-    static const split splits[] = {{4, {"--cp", "4"}}, {4, {"--cp", "2", "--dp", "2"}}, {1, {"--micro-batch-size", "4"}}};
+    static const split splits[] = {
+        {4, {"--cp", "4"}}, {4, {"--cp", "2", "--dp", "2"}}, {1, {"--micro-batch-size", "4"}}};
     for (int i = 0; i < 3; i++) {
         const char *const *w = splits[i].words;
         result r = run(splits[i].ranks, "text", false, W("--global-batch-size", "4", w[0], w[1], w[2], w[3]));
@@ -278,8 +288,8 @@ static void g40_throughput_counts_every_token_once(void **state)
     }
 }
 
-/* "text": windows of one document. "uneven": two windows; documents of one token are without label, so one has 1 label (14 single
- * tokens and a pair) and one has 8 (7 single tokens, a document of 9). */
+/* "text": windows of one document. "uneven": two windows; documents of one token are without label, so one has 1 label
+ * (14 single tokens and a pair) and one has 8 (7 single tokens, a document of 9). */
 static int setup(void **state)
 {
     (void)state;
@@ -287,7 +297,8 @@ static int setup(void **state)
     int64_t ends[64] = {0}, n = 0;
     test_dir_make(&dir);
     for (int i = 0; i < WINDOWS * T + 1; i++) id[i] = (i * 7 + i / 3 * 5 + i * i % 13) % V;
-    assert_ok(weft_tokens_write(test_dir_file(&dir, "text"), id, WINDOWS * T + 1, (int64_t[]){0, WINDOWS * T + 1}, 1, V));
+    const int64_t whole[] = {0, WINDOWS * T + 1};
+    assert_ok(weft_tokens_write(test_dir_file(&dir, "text"), id, whole[1], whole, 1, V));
     for (int k = 0; k < 14; k++, n++) ends[n + 1] = ends[n] + 1;
     ends[n + 1] = ends[n] + 2, n++;
     for (int k = 0; k < 7; k++, n++) ends[n + 1] = ends[n] + 1;
@@ -309,7 +320,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(g01_gradients_know_no_parallel_size), cmocka_unit_test(g01_the_mean_of_eight_tokens),
         cmocka_unit_test(g02_all_ranks_have_the_same_weights), cmocka_unit_test(g03_the_loss_is_no_mean_of_means),
-        cmocka_unit_test(g04_micro_batches_weigh_by_their_labels), cmocka_unit_test(g12_evaluation_is_scaled_like_training),
-        cmocka_unit_test(g14_ranks_of_a_group_read_one_sample), cmocka_unit_test(g40_throughput_counts_every_token_once)};
+        cmocka_unit_test(g04_micro_batches_weigh_by_their_labels),
+        cmocka_unit_test(g12_evaluation_is_scaled_like_training),
+        cmocka_unit_test(g14_ranks_of_a_group_read_one_sample),
+        cmocka_unit_test(g40_throughput_counts_every_token_once)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -57,7 +57,8 @@ static void fp32_every_isa(void **state)
     for (int i = 0; i < WEFT_ISA_COUNT; i++)
         for (int f = 0; f < files && weft_isa_available((weft_isa)i); f++) {
             grid_pair p = grid_deal_next(&deal, P, grid_heads(path[f]));
-            grid_add(&g, path[f], p.strategy, p.layout, P, "fp32", (const char *[]){"--isa", weft_isa_name((weft_isa)i), NULL});
+            grid_add(&g, path[f], p.strategy, p.layout, P, "fp32",
+                     (const char *[]){"--isa", weft_isa_name((weft_isa)i), NULL});
         }
     grid_run(&g, P, false);
     assert_int_equal(grid_judge(&g, 5), deal.dealt);

@@ -1,6 +1,7 @@
 /* labels: small */ /* timeout: 300 */
 /* The golden attention cases in 16 bits on up to 16 ranks, and fp64 on ranks against one rank: for each case one
- * strategy and layout of the grid here, each of them for some case; all of them for every case in test_golden_grid.c. */
+ * strategy and layout of the grid here, each of them for some case; all of them for every case in
+ * test_golden_grid.c. */
 #include "harness/grid.h"
 #include "harness/test.h"
 #include "train/golden_grid.h"
@@ -24,6 +25,7 @@ static void fp64_equals_one_rank(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(g27_sixteen_bits_on_sixteen_ranks), cmocka_unit_test(fp64_equals_one_rank)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(g27_sixteen_bits_on_sixteen_ranks),
+                                       cmocka_unit_test(fp64_equals_one_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

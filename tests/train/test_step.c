@@ -86,8 +86,9 @@ static void check_same(const result *a, const result *b, double limit, const cha
 
 #define W(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* Gradient scale, reduction group, accumulation, data order, all at once (test_field_reports.c has them apart). AdamW divides
- * by the root of the second moment, which amplifies the last bits of tiny gradients: hence 1e-10 on weights in fp64. */
+/* Gradient scale, reduction group, accumulation, data order, all at once (test_field_reports.c has them apart). AdamW
+ * divides by the root of the second moment, which amplifies the last bits of tiny gradients: hence 1e-10 on weights in
+ * fp64. */
 static void every_layout_gives_the_same_step(void **state)
 {
     (void)state;
