@@ -13,6 +13,7 @@
 #include "base/plant.h"    /* faults that a mutation build plants                      */
 #include "base/guard.h"    /* finding the first value that is not finite or too large   */
 #include "base/philox.h"   /* randomness by address                                     */
+#include "base/format.h"   /* numbers as text, whatever the locale                   */
 #include "base/text.h"     /* growing strings, suggestions, sizes with suffixes          */
 #include "base/file.h"     /* mapped for reading, replaced whole for writing              */
 #include "base/opt.h"      /* the option table: flags, YAML, help, record               */

@@ -1,8 +1,8 @@
 /* log.c — formats a line and hands it to the hook. */
 #include "base/log.h"
+#include "base/format.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 void weft_logf(const weft_log *log, weft_log_level level, const char *fmt, ...)
 {
@@ -10,7 +10,7 @@ void weft_logf(const weft_log *log, weft_log_level level, const char *fmt, ...)
     char line[1024];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
+    weft_vformat(line, sizeof line, fmt, ap);
     va_end(ap);
     log->write(log->ud, level, line);
 }

@@ -1,5 +1,6 @@
 /* opt_help.c — what people see of the option table: --help, and the table of values at the start of a run. */
 #include "base/opt_impl.h"
+#include "base/format.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@ enum { WIDTH = 100, NAMES_MAX = 40, NAME_BUF = 200 };
 static void real_text(double x, char *buf, size_t n)
 {
     for (int digits = 6; digits <= 17; digits++) {
-        snprintf(buf, n, "%.*g", digits, x);
+        weft_format(buf, n, "%.*g", digits, x);
         double back = 0;
         if (weft_parse_f64(buf, &back) == WEFT_OK && back == x) return;
     }

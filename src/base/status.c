@@ -1,8 +1,8 @@
 /* status.c — the record of the last failure, one per thread: ranks may be threads, so it cannot be global. */
 #include "base/status.h"
+#include "base/format.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MESSAGE_MAX = 1024 };
@@ -35,7 +35,7 @@ weft_status weft_fail(weft_status st, const char *fmt, ...)
     char text[MESSAGE_MAX]; /* arguments may point into `message` */
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    weft_vformat(text, sizeof text, fmt, ap);
     va_end(ap);
     memcpy(message, text, sizeof message);
     return st;
@@ -46,7 +46,7 @@ weft_status weft_fail_at(weft_status st, const char *fmt, ...)
     char text[MESSAGE_MAX];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
+    int n = weft_vformat(text, sizeof text, fmt, ap);
     va_end(ap);
     if (n < 0) return st;
     size_t used = (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;

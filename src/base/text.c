@@ -1,6 +1,7 @@
 /* text.c — growing strings, suggestions, numbers with suffixes. */
 #include "base/text.h"
 #include "base/checked.h"
+#include "base/format.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -16,7 +17,7 @@ void weft_text_add(weft_text *t, const char *fmt, ...)
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    int n = weft_vformat(NULL, 0, fmt, ap);
     va_end(ap);
     if (n >= 0 && t->len + (size_t)n + 1 > t->cap) {
         size_t cap = (t->len + (size_t)n + 1) * 2;
@@ -25,7 +26,7 @@ void weft_text_add(weft_text *t, const char *fmt, ...)
         else t->failed = true;
     }
     if (n >= 0 && !t->failed) {
-        vsnprintf(t->data + t->len, t->cap - t->len, fmt, again);
+        weft_vformat(t->data + t->len, t->cap - t->len, fmt, again);
         t->len += (size_t)n;
     }
     va_end(again);
@@ -42,7 +43,7 @@ void weft_line_add(weft_line *l, const char *fmt, ...)
     if (l->used >= l->size) return;
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(l->text + l->used, l->size - l->used, fmt, ap);
+    int n = weft_vformat(l->text + l->used, l->size - l->used, fmt, ap);
     va_end(ap);
     if (n > 0) l->used += (size_t)n;
 }
@@ -133,7 +134,7 @@ weft_status weft_parse_size(const char *s, int64_t *out)
 weft_status weft_parse_f64(const char *s, double *out)
 {
     char *end = NULL;
-    double v = strtod(s, &end);
+    double v = weft_strtod(s, &end);
     if (end == s || *end || isspace((unsigned char)*s) || !(v - v == 0.0))
         return weft_fail(WEFT_ERR_REFUSED, "\"%s\" is not a finite number", s);
     *out = v;
@@ -145,7 +146,7 @@ const char *weft_format_bytes(double bytes, char *buf, size_t n)
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     int u = 0;
     while (bytes >= 1024.0 && u < 5) bytes /= 1024.0, u++;
-    snprintf(buf, n, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
+    weft_format(buf, n, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
     return buf;
 }
 

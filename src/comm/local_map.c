@@ -320,7 +320,7 @@ static void one_peer_text(const weft_local *m, int rank, char *text, size_t n)
     else {
         const char *how = thread == 'T' ? "stopped in" : thread == 'S' && waits_for(a) < 0 ? "asleep in" : "in";
         double seconds = (double)(milliseconds() - atomic_load(&a->since)) * 1e-3;
-        snprintf(text, n, "rank %d is %s %s for %.1f s", rank, how, place, seconds > 0 ? seconds : 0.0);
+        weft_format(text, n, "rank %d is %s %s for %.1f s", rank, how, place, seconds > 0 ? seconds : 0.0);
     }
 }
 

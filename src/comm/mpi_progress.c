@@ -182,7 +182,7 @@ weft_status weft__mpi_choose(weft_mpi_ep *e, weft_world *w)
     /* The helper takes a processor from somebody sooner or later: it has to win clearly. */
     bool helper = thread < 0.95 * callback;
     if (!helper) WEFT_TRY(weft_agree(w->all, weft__mpi_start_answering(e)));
-    snprintf(e->progress_text, sizeof e->progress_text, "%s (exchange under compute: callback %.2f ms, helper %.2f ms)",
+    weft_format(e->progress_text, sizeof e->progress_text, "%s (exchange under compute: callback %.2f ms, helper %.2f ms)",
              helper ? "helper thread" : "callback", 1e3 * callback, 1e3 * thread);
     return WEFT_OK;
 }

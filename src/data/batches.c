@@ -94,7 +94,7 @@ static weft_status check_windows(const weft_tokens *t, const weft_batches *b)
     if (b->o.valid_fraction == 0 || b->valid.windows > 0) return WEFT_OK;
     const double works = fraction_that_works(t->count, b->o.T);
     char advice[64] = "use 0 (none) or a shorter T";
-    if (works > 0) snprintf(advice, sizeof advice, "use %g, or 0 (none)", works);
+    if (works > 0) weft_format(advice, sizeof advice, "use %g, or 0 (none)", works);
     return weft_fail(WEFT_ERR_REFUSED, "%s: a valid-fraction of %g is %lld tokens for evaluation, one sequence of T = %lld needs "
                                        "%lld; %s", t->path, b->o.valid_fraction, (long long)eval, (long long)b->o.T,
                      (long long)b->o.T + 1, advice);

@@ -20,7 +20,7 @@ static const char *thousands(double x, char *buf, size_t n)
         snprintf(buf, n, "-");
         return buf;
     }
-    const size_t len = (size_t)snprintf(digits, sizeof digits, "%.0f", x);
+    const size_t len = (size_t)weft_format(digits, sizeof digits, "%.0f", x);
     size_t at = 0;
     for (size_t i = 0; i < len && at + 2 < n; i++) {
         if (i > 0 && (len - i) % 3 == 0) buf[at++] = ',';
@@ -39,7 +39,7 @@ static const char *memory(double bytes, char *buf, size_t n)
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     int u = 0;
     while (bytes >= 1024 && u < 4) bytes /= 1024, u++;
-    snprintf(buf, n, u ? "%.1f %s" : "%.0f %s", bytes, unit[u]);
+    weft_format(buf, n, u ? "%.1f %s" : "%.0f %s", bytes, unit[u]);
     return buf;
 }
 

@@ -2,8 +2,6 @@
  * program needs to compute it too. */
 #include "train/attention_case.h"
 
-#include <stdio.h>
-
 enum { KEYS = 8, TEXT = 40 };
 
 typedef struct metadata {
@@ -14,7 +12,7 @@ typedef struct metadata {
 
 static void put(metadata *m, const char *key, const char *format, double value)
 {
-    snprintf(m->text[m->n], TEXT, format, value);
+    weft_format(m->text[m->n], TEXT, format, value);
     m->list[2 * m->n] = key;
     m->list[2 * m->n + 1] = m->text[m->n];
     m->n++;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Rules of the tree that a compiler does not check. Each is shown to find a planted fault before it judges the tree.
 #   calls      src outside cli does not end the process, print, or assert
+#   locale     src outside cli turns real numbers into text, and back, through base/format only
 #   _exit      allowed in the two places that are child processes or injected faults
 #   math       no flag or attribute that lets the compiler assume away NaN or reorder sums; -Wvla stays on
 #   function   at most 80 lines outside src/kern (from "{" to "}" in the first column)
@@ -44,6 +45,10 @@ sources() {
         if (match(code, /(^|[^A-Za-z0-9_])(stdout|stderr)([^A-Za-z0-9_]|$)/)) print FILENAME ":" FNR ": uses " substr(code, RSTART, RLENGTH)
         if (FILENAME !~ /^src\/(base\/fault|comm\/local_spawn)\.c$/ && match(code, /(^|[^A-Za-z0-9_])_exit[ \t]*\(/))
           print FILENAME ":" FNR ": calls _exit()"
+        if (FILENAME != "src/base/format.c" &&
+            (match(code, /(^|[^A-Za-z0-9_])(strto[dfl]d?|atof)[ \t]*\(/) && code !~ /strto(l|ll)[ \t]*\(/ ||
+             match($0, /(^|[^A-Za-z0-9_])v?s?n?f?s?(printf|scanf)[ \t]*\(.*%[-+ #0-9.*]*l?[aefgAEFG]/)))
+          print FILENAME ":" FNR ": calls " substr($0, RSTART, 20) ", which follows the locale; use base/format.h"
       } else if (index($0, "/*")) strip($0)
     }
     END { finish() }')
@@ -108,6 +113,10 @@ plant src/base/a.c 'calls  perror()' <<<'/* why */ perror("x");'
 plant src/base/a.c 'src/base/a.c:1: calls _exit()' <<<'_exit(5);'
 plant src/base/a.c 'calls assert()' <<<'assert(x);'
 plant src/base/a.c '' <<<$'/* printf("x");\n exit(1); */\nsnprintf(b, n, "exit(1)"); t->abort(t); void (*abort)(void);\nfprintf(file, "puts(x)");'
+plant src/base/a.c 'which follows the locale' <<<'x = strtod(s, &end);'
+plant src/base/a.c 'which follows the locale' <<<'snprintf(b, n, "at %5.2f s", x);'
+plant src/base/a.c 'which follows the locale' <<<'sscanf(b, "%lf", &x);'
+plant src/base/a.c '' <<<$'x = weft_strtod(s, &end); y = strtoll(s, &end, 10);\nweft_format(b, n, "%g", x); snprintf(b, n, "%d of %s", 1, s);'
 plant src/cli/README.md '' <<<'cli'
 plant src/base/a.c 'a function of 81 lines' < <(body 81)
 plant src/base/a.c '' < <(body 80)

@@ -1,0 +1,15 @@
+/* format.h — numbers as text, with the decimal point of C whatever the locale of the program that Weft is part of: what is
+ * written is read again, here or elsewhere, by programs with other locales. Everything in src/ that turns a real number into
+ * text, or back, goes through here; files of JSON through jansson, which does the same. */
+#ifndef WEFT_BASE_FORMAT_H
+#define WEFT_BASE_FORMAT_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+/* As snprintf, vsnprintf and strtod in the locale "C". LOCAL, of the calling thread */
+int weft_format(char *buf, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int weft_vformat(char *buf, size_t n, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
+double weft_strtod(const char *s, char **end);
+
+#endif
