@@ -76,7 +76,8 @@ typedef struct mpi_ends { mpi_transfer *first, **end; } mpi_ends;
 
 /* What the ranks of a node share beside header and areas. */
 typedef struct mpi_node {
-    alignas(64) _Atomic int told;     /* the ranks of other nodes know of the failure, or are being told */
+    alignas(64) _Atomic int headed;   /* a rank fills the header */
+    _Atomic int told;                 /* the ranks of other nodes know of the failure, or are being told */
     _Atomic int64_t failed_ms;        /* when it was recorded, by the machine's clock; 0: not yet */
 } mpi_node;
 

@@ -109,8 +109,8 @@ static void use_map(weft_mpi_ep *e, void *base)
     int ranks = e->info.size;
     char *at = base;
     e->map = (weft_local){.fd = -1, .bytes = map_bytes(ranks), .header = base, .areas = (local_area *)(at + areas_at())};
-    e->map.header->ranks = ranks; /* every rank writes the same */
     e->node = (mpi_node *)(at + node_at(ranks));
+    if (!atomic_exchange(&e->node->headed, 1)) e->map.header->ranks = ranks; /* read after the ranks have met */
     e->seats = (mpi_seat *)(at + seats_at(ranks));
     cpu_set_t *mask = &e->seats[e->info.rank].mask;
     if (sched_getaffinity(0, sizeof *mask, mask) != 0) CPU_SET(0, mask);

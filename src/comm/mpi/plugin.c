@@ -149,25 +149,30 @@ static int describe(const weft_mpi_end *end, weft_mpi_info *info)
     return 0;
 }
 
-static int copy_comm(MPI_Comm from, int ranks, MPI_Comm *out)
+/* Of the first `ranks` ranks of `from`, or of all. MPI has no split that can be given up, so all ranks meet before. */
+static int copy_comm(weft_mpi_end *end, MPI_Comm from, int ranks, double seconds)
 {
     int rank, size;
+    int64_t here = 0;
+    MPI_Request request;
     int e = MPI_Comm_rank(from, &rank);
     if (!e) e = MPI_Comm_size(from, &size);
     if (e) return e;
-    if (ranks <= 0 || ranks == size) return MPI_Comm_dup(from, out);
-    return MPI_Comm_split(from, rank < ranks ? 0 : MPI_UNDEFINED, rank, out);
+    if (ranks <= 0 || ranks == size) {
+        e = MPI_Comm_idup(from, &end->comm, &request);
+        return e ? e : finish(&request, seconds);
+    }
+    e = least_over(end, from, &here, 1, seconds);
+    return e ? e : MPI_Comm_split(from, rank < ranks ? 0 : MPI_UNDEFINED, rank, &end->comm);
 }
 
 /* Errors are returned meanwhile, whatever the caller's program does about them otherwise. */
 static int fill_end(weft_mpi_end *end, MPI_Comm from, int ranks, double seconds, weft_mpi_info *info)
 {
     int inter = 0;
-    int64_t here = 0;
     int e = MPI_Comm_test_inter(from, &inter);
     if (!e && inter) return WEFT_MPI_INTERCOMM;
-    if (!e) e = least_over(end, from, &here, 1, seconds);
-    if (!e) e = copy_comm(from, ranks, &end->comm);
+    if (!e) e = copy_comm(end, from, ranks, seconds);
     if (e || end->comm == MPI_COMM_NULL) return e;
     e = MPI_Comm_set_errhandler(end->comm, MPI_ERRORS_RETURN);
     return e ? e : describe(end, info);
