@@ -153,6 +153,16 @@ int grid_judge(const grid_list *g, int at_least)
     return held;
 }
 
+double grid_worst(const grid_list *g)
+{
+    double worst = 0;
+    for (int i = 0; i < g->n; i++) {
+        const test_verdict *v = &g->job[i].verdict;
+        for (int t = 0; t < v->n && t < TEST_FINDINGS; t++) worst = fmax(worst, v->error[t] / v->limit[t]);
+    }
+    return worst;
+}
+
 /* ---- ranks as processes ------------------------------------------------------------------------------- */
 
 typedef struct outcome { weft_status st; char message[600]; } outcome;

@@ -48,6 +48,8 @@ void grid_run(grid_list *g, int P, bool processes);
 /* Fails the test unless every job that must run held, with at least so many comparisons, and every other was refused
  * for its heads. Returns how many held. */
 int grid_judge(const grid_list *g, int at_least);
+/* The largest share of its limit that any comparison of any job took: how much room there is. */
+double grid_worst(const grid_list *g);
 
 /* Runs fn(ctx, world, ud) on ranks that are processes forked from this one, over a local world; ud must lie in memory
  * that they share. Fails the test with the first failing rank's message. */

@@ -64,7 +64,8 @@ static inline void golden_narrow(const char *precision, int P, grid_deal *deal)
     grid_run(&one, 1, false);
     grid_run(&many, P, false);
     assert_int_equal(grid_judge(&one, 5), files);
-    assert_int_equal(grid_judge(&many, 5), deal ? files : golden_runs(path, files, P));
+    int held = grid_judge(&many, 5);
+    assert_int_equal(held, deal ? files : golden_runs(path, files, P));
     for (int i = 0; i < many.n; i++) {
         const test_verdict *v = &many.job[i].verdict, *w = &one.job[file_of[i]].verdict;
         for (int t = 0; t < v->n && t < TEST_FINDINGS; t++)
@@ -72,6 +73,7 @@ static inline void golden_narrow(const char *precision, int P, grid_deal *deal)
                 fail_msg("%s, %s: finding %d: %.2e on ranks, %.2e on one", many.job[i].path, many.job[i].what, t, v->error[t],
                          w->error[t]);
     }
+    print_message("P=%d, %s: %d runs hold, at most %.2f of a limit\n", P, precision, held, grid_worst(&many));
     grid_close(&one);
     grid_close(&many);
 }
@@ -100,18 +102,20 @@ static inline double golden_difference(const char *a, const char *b)
     return worst;
 }
 
-static inline void golden_exact_case(const char *path, int P, const grid_pair *p, const char *one, const char *many)
+static inline double golden_exact_case(const char *path, int P, const grid_pair *p, const char *one, const char *many)
 {
     grid_list g;
+    double d = 0;
     grid_open(&g, 1);
     grid_add(&g, path, p->strategy, p->layout, P, "fp64", (const char *[]){"--out", many, NULL});
     grid_run(&g, P, false);
     if (grid_judge(&g, 5)) {
-        double d = golden_difference(many, one);
+        d = golden_difference(many, one);
         if (!(d <= 1e-12)) fail_msg("%s, %s differs from one rank by %.2e", path, g.job[0].what, d);
         assert_int_equal(unlink(many), 0); /* the next run must write its own */
     }
     grid_close(&g);
+    return d;
 }
 
 /* fp64 on P ranks within 1e-12 of one rank, tensor by tensor through the written files. */
@@ -119,6 +123,7 @@ static inline void golden_exact(int P, grid_deal *deal)
 {
     char path[TEST_FILES_MAX][512], one[64], many[64];
     int files = test_golden_attention(path);
+    double worst = 0;
     snprintf(one, sizeof one, "/tmp/weft-test-one-%ld.safetensors", (long)getpid());
     snprintf(many, sizeof many, "/tmp/weft-test-many-%ld.safetensors", (long)getpid());
     for (int f = 0; f < files; f++) {
@@ -130,10 +135,11 @@ static inline void golden_exact(int P, grid_deal *deal)
         grid_close(&g);
         for (int x = 0; x < golden_pairs(deal); x++) {
             grid_pair p = golden_pair(deal, x, path[f], P);
-            golden_exact_case(path[f], P, &p, one, many);
+            worst = fmax(worst, golden_exact_case(path[f], P, &p, one, many));
         }
     }
     unlink(one);
+    print_message("P=%d, fp64: within %.1e of one rank\n", P, worst);
 }
 
 #endif

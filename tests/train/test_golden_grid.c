@@ -16,7 +16,8 @@ static void whole_product(bool processes)
         grid_run(&g, sizes[i], processes);
         int held = grid_judge(&g, 5);
         assert_int_equal(held, golden_runs(path, files, sizes[i]));
-        print_message("P=%d, %s: %d runs hold\n", sizes[i], processes ? "processes" : "threads", held);
+        print_message("P=%d, %s: %d runs hold, at most %.2f of a limit\n", sizes[i], processes ? "processes" : "threads", held,
+                      grid_worst(&g));
         grid_close(&g);
     }
 }
