@@ -95,7 +95,7 @@ typedef struct weft_sim {
     int ranks, running;   /* running: whose function, or closing, has not ended */
     weft_rank_fn fn;
     void *ud;
-    ucontext_t home;
+    weft_fiber_state home;
     weft_sim_rank *rank;  /* [ranks] */
     weft_stacks stacks;
     weft_sim_heap heap;

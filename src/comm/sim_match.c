@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { NONE = UINT32_MAX };
+#define NONE UINT32_MAX /* no waiter */
 
 static weft_sim_waiter waiter_of(weft_req *r)
 {
