@@ -65,7 +65,7 @@ static weft_status print_kind(const weft_cli *cli, const weft_kern *kern, weft_c
     printf("; B %lld, T %lld, H %d/%d, D %d, %s, P %d\n", (long long)p->B, (long long)p->T, p->H, p->Hkv, p->D,
            weft_prec_name(p->prec), P);
     weft_status st = weft_cp_preview(kern, comm, p, &cli->run.cp, P, &plan, &sizes);
-    if (st == WEFT_OK) st = weft_cp_explain(p, &cli->run.cp, P, &table);
+    if (st == WEFT_OK) st = weft_cp_explain(kern, comm, p, &cli->run.cp, P, &table);
     if (st == WEFT_OK)
         printf("plan    %s\nbuffers %s per rank, where blocks are copied; kept per layer %s\n\n%s",
                plan.data ? plan.data : "", weft_format_bytes((double)sizes.pool, pool, sizeof pool),
@@ -97,7 +97,7 @@ static weft_status print_plan(const weft_cli *cli, weft_world *world)
     if (st == WEFT_OK)
         printf("\nexposed: how long a rank stands still per layer, forward and backward, and what\n"
                "uneven shares add to its computing (docs/maths/cost.md); sent: by a rank in a\n"
-               "layer, on average; * runs\n");
+               "layer, on average; buffers: of rank 0, where blocks are copied; * runs\n");
     return st;
 }
 

@@ -79,14 +79,17 @@ static void add_seconds(weft_text *out, double seconds)
     else weft_text_add(out, "%9.2f s ", seconds);
 }
 
-static void add_row(weft_text *out, const weft_cp_strategy *s, weft__cp_cost cost, bool chosen)
+typedef struct candidate { const weft_cp_strategy *strategy; weft__cp_cost cost; size_t buffers; } candidate;
+
+static void add_row(weft_text *out, const candidate *x, bool chosen)
 {
     char buf[3][32];
-    weft_text_add(out, "%c %-13s", chosen ? '*' : ' ', s->name);
+    const weft__cp_cost cost = x->cost;
+    weft_text_add(out, "%c %-13s", chosen ? '*' : ' ', x->strategy->name);
     add_seconds(out, cost.seconds);
     weft_text_add(out, "  %13s  %13s  %13s\n", weft_format_bytes(cost.forward_bytes, buf[0], sizeof buf[0]),
                   weft_format_bytes(cost.backward_bytes, buf[1], sizeof buf[1]),
-                  weft_format_bytes(cost.memory_bytes, buf[2], sizeof buf[2]));
+                  weft_format_bytes((double)x->buffers, buf[2], sizeof buf[2]));
 }
 
 static void add_reason(weft_text *out, const weft_cp_strategy *s, const weft__cp_ask *ask)
@@ -99,8 +102,7 @@ static void add_reason(weft_text *out, const weft_cp_strategy *s, const weft__cp
 }
 
 /* Those that can run, the chosen one first and then by seconds, ties as in the table; returns how many. */
-static int ranking(const weft__cp_ask *ask, const weft_cp_strategy *chosen, const weft_cp_strategy **order,
-                   weft__cp_cost *cost)
+static int ranking(const weft__cp_ask *ask, const weft_cp_strategy *chosen, candidate *order)
 {
     int n = 0;
     for (int i = 0; i < weft__cp_strategy_count; i++) {
@@ -111,26 +113,41 @@ static int ranking(const weft__cp_ask *ask, const weft_cp_strategy *chosen, cons
         if (!can) continue;
         weft__cp_cost c = s->cost(ask);
         int at = n++;
-        for (; at > 0 && (s == chosen || (order[at - 1] != chosen && cost[at - 1].seconds > c.seconds)); at--)
-            order[at] = order[at - 1], cost[at] = cost[at - 1];
-        order[at] = s, cost[at] = c;
+        for (; at > 0 && (s == chosen || (order[at - 1].strategy != chosen && order[at - 1].cost.seconds > c.seconds)); at--)
+            order[at] = order[at - 1];
+        order[at] = (candidate){s, c, 0};
     }
     return n;
 }
 
-weft_status weft_cp_explain(const weft_cp_problem *problem, const weft_cp_options *options, int P, weft_text *out)
+/* By the code that makes plans, so that the table says what a run takes. */
+static weft_status preview_buffers(const weft_kern *kern, weft_comm *any, const weft__cp_ask *ask, candidate *x)
 {
-    const weft_cp_strategy *chosen, *order[WEFT__CP_MAX_STRATEGIES];
-    weft__cp_cost cost[WEFT__CP_MAX_STRATEGIES];
+    weft_text plan = {0};
+    weft_cp_sizes sizes = {0};
+    weft_cp_options options = *ask->options;
+    options.strategy = x->strategy->name;
+    weft_status st = weft_cp_preview(kern, any, ask->problem, &options, ask->P, &plan, &sizes);
+    x->buffers = sizes.pool;
+    weft_text_free(&plan);
+    return st;
+}
+
+weft_status weft_cp_explain(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
+                            const weft_cp_options *options, int P, weft_text *out)
+{
+    const weft_cp_strategy *chosen;
+    candidate order[WEFT__CP_MAX_STRATEGIES];
     weft_attn_desc desc;
     weft_profile plain = weft_profile_default();
     weft__cp_ask ask = {problem, options, options->profile ? options->profile : &plain, P, 1};
     WEFT_TRY(weft__cp_check(problem, options, &desc));
     WEFT_TRY(weft__cp_choose(&ask, &chosen));
+    int n = ranking(&ask, chosen, order);
+    for (int i = 0; i < n; i++) WEFT_TRY(preview_buffers(kern, any, &ask, &order[i]));
     weft_text_add(out, "  %-13s%12s  %13s  %13s  %13s\n", "strategy", "exposed", "sent forward", "sent backward",
                   "buffers");
-    int n = ranking(&ask, chosen, order, cost);
-    for (int i = 0; i < n; i++) add_row(out, order[i], cost[i], order[i] == chosen);
+    for (int i = 0; i < n; i++) add_row(out, &order[i], order[i].strategy == chosen);
     for (int i = 0; i < weft__cp_strategy_count; i++) add_reason(out, weft__cp_strategies[i], &ask);
     return WEFT_OK;
 }

@@ -125,15 +125,13 @@ static picture picture_of_stripes(const weft_cp_problem *p, int R, double k)
 
 /* ---- the sizes of a grid ---------------------------------------------------------------------------------- */
 
-static double wire_size(weft_cp_wire wire, weft_dtype same)
+static double size_of(weft_dtype type) { return (double)weft_dtype_size(type); }
+
+/* Bytes of rows of `values` numbers in `heads` heads: 8-bit types have a scale per head and group of rows. Rows are means, so a
+ * last group that is not full counts as the part that it is. */
+static double rows_bytes(weft_dtype type, double rows, double heads, double values)
 {
-    switch (wire) {
-    case WEFT_CP_WIRE_FP32: return 4;
-    case WEFT_CP_WIRE_BF16:
-    case WEFT_CP_WIRE_FP16: return 2;
-    case WEFT_CP_WIRE_FP8: return 1;
-    default: return (double)weft_dtype_size(same);
-    }
+    return rows * (values * size_of(type) + (weft_dtype_size(type) == 1 ? heads / WEFT_F8_ROWS : 0));
 }
 
 typedef struct grid {
@@ -141,8 +139,8 @@ typedef struct grid {
     int U, R;
     double rows, q_rows;     /* of one of the P ranks, on average */
     int heads, kv_heads;     /* of the head rank with most */
-    double kv_row, dkv_row;  /* bytes on the wire of one row of a context rank's block */
-    double c, r, wire;       /* bytes of an element: operands, sums, K,V on the wire */
+    weft_dtype kv_type, grad_type, dout_type; /* on the wire */
+    double c, r;             /* bytes of an element: operands, sums */
     double forward, backward; /* seconds of a rank's attention, mean over ranks */
     picture seq;
     weft__cp_link one, all;  /* between context ranks: one message at a time, all at once */
@@ -168,12 +166,10 @@ static grid grid_of(const weft__cp_ask *ask)
         if (h.heads > g.heads) g.heads = h.heads;
         if (h.kv_heads > g.kv_heads) g.kv_heads = h.kv_heads;
     }
-    weft_dtype c = weft_prec_compute(p->prec), r = weft_prec_real(p->prec);
-    g.c = (double)weft_dtype_size(c), g.r = (double)weft_dtype_size(r);
-    g.wire = o->fp8 ? 1 : wire_size(o->comm_dtype, c);
-    double width = (double)g.kv_heads * (p->D + p->Dv);
-    g.kv_row = width * g.wire;
-    g.dkv_row = width * wire_size(o->grad_dtype, r);
+    g.c = size_of(weft_prec_compute(p->prec)), g.r = size_of(weft_prec_real(p->prec));
+    g.kv_type = weft__cp_kv_type(p->prec, o);
+    g.grad_type = weft__cp_grad_type(p->prec, o);
+    g.dout_type = weft__cp_dout_type(p->prec, o);
     double stripe = (double)weft_max_i64(p->layout.block, 1) * U;
     g.seq = p->layout.kind == WEFT_LAYOUT_STRIPED ? picture_of_stripes(p, g.R, stripe) : picture_of_chunks(p, g.R);
     g.forward =
@@ -222,51 +218,53 @@ static double exposed_last(const grid *g, double bytes)
     return g->R > 1 && g->backward > 0 ? g->one.latency + bytes / g->one.bytes_per_second : 0;
 }
 
-/* Bytes of `kv` and `dkv` buffers that hold the K,V and dK,dV of a block. */
-static double buffers(const grid *g, double kv, double dkv)
+/* Bytes of K,V and of dK,dV of so many rows of the group with most heads. */
+static double kv_bytes(const grid *g, double rows)
 {
     const weft_cp_problem *p = g->ask->problem;
-    double block = g->rows * g->U * g->kv_heads * (p->D + p->Dv);
-    return g->R > 1 ? block * (kv * g->c + (p->need_backward ? dkv * g->r : 0)) : 0;
+    return rows_bytes(g->kv_type, rows, 2 * g->kv_heads, g->kv_heads * (p->D + p->Dv));
+}
+
+static double dkv_bytes(const grid *g, double rows)
+{
+    const weft_cp_problem *p = g->ask->problem;
+    return rows_bytes(g->grad_type, rows, 0, g->kv_heads * (p->D + p->Dv));
 }
 
 weft__cp_cost weft__cp_cost_gather(const weft__cp_ask *ask)
 {
     grid g = grid_of(ask);
-    double n = g.R - 1, kv = g.rows * g.U * g.kv_row, dkv = g.rows * g.U * g.dkv_row, with = g.backward > 0;
+    double n = g.R - 1, kv = kv_bytes(&g, g.rows * g.U), dkv = dkv_bytes(&g, g.rows * g.U), with = g.backward > 0;
     /* blocks that wait in memory for their turn are written and read once more */
     double held = (1 + with) * fmax(0, n - 1) * kv / ask->profile->memory_bytes_per_second;
     return (weft__cp_cost){.seconds = exposed_gather(&g, n, kv, g.seq.owners, g.forward) +
                                       with * exposed_gather(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) +
                                       exposed_last(&g, dkv) + held + imbalance(&g),
                            .forward_bytes = n * kv,
-                           .backward_bytes = with * n * (kv + dkv),
-                           .memory_bytes = buffers(&g, g.R, 5)};
+                           .backward_bytes = with * n * (kv + dkv)};
 }
 
 weft__cp_cost weft__cp_cost_ring(const weft__cp_ask *ask)
 {
     grid g = grid_of(ask);
-    double n = g.R - 1, kv = g.rows * g.U * g.kv_row, dkv = g.rows * g.U * g.dkv_row, with = g.backward > 0;
+    double n = g.R - 1, kv = kv_bytes(&g, g.rows * g.U), dkv = dkv_bytes(&g, g.rows * g.U), with = g.backward > 0;
     return (weft__cp_cost){.seconds = exposed_steps(&g, n, kv, g.seq.owners, g.forward) +
                                       with * exposed_steps(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) +
                                       exposed_last(&g, dkv) + imbalance(&g),
                            .forward_bytes = n * kv,
-                           .backward_bytes = with * n * (kv + dkv),
-                           .memory_bytes = buffers(&g, 2, 3)};
+                           .backward_bytes = with * n * (kv + dkv)};
 }
 
 weft__cp_cost weft__cp_cost_pairwise(const weft__cp_ask *ask)
 {
     grid g = grid_of(ask);
     double n = g.seq.owners, with = g.backward > 0, rows = (double)ask->problem->B * g.seq.need;
-    double kv = n > 0 ? rows * g.kv_row / n : 0, dkv = n > 0 ? rows * g.dkv_row / n : 0;
+    double kv = n > 0 ? kv_bytes(&g, rows / n) : 0, dkv = n > 0 ? dkv_bytes(&g, rows / n) : 0;
     return (weft__cp_cost){.seconds = exposed_steps(&g, n, kv, n, g.forward) +
                                       with * exposed_steps(&g, n, both(n, kv, dkv), n, g.backward) +
                                       (n > 0 ? exposed_last(&g, dkv) : 0) + imbalance(&g),
                            .forward_bytes = n * kv,
-                           .backward_bytes = with * n * (kv + dkv),
-                           .memory_bytes = buffers(&g, 5, 6)};
+                           .backward_bytes = with * n * (kv + dkv)};
 }
 
 weft__cp_cost weft__cp_cost_none(const weft__cp_ask *ask)
@@ -277,7 +275,7 @@ weft__cp_cost weft__cp_cost_none(const weft__cp_ask *ask)
 
 /* ---- head stage -------------------------------------------------------------------------------------------------- */
 
-typedef struct stage { double forward, backward, memory; } stage;
+typedef struct stage { double forward, backward; } stage;
 
 /* Bytes that member u of a head group sends: q and the K,V heads of every other member out of its own rows, and o of
  * its own heads back to theirs; the same in backward for dO and the gradients. */
@@ -294,13 +292,15 @@ static stage head_bytes(const grid *g, int u)
     int heads = weft__cp_heads_of(p->H, p->Hkv, g->U, u).heads,
         kv_heads = weft__cp_heads_of(p->H, p->Hkv, g->U, u).kv_heads;
     double elsewhere = g->q_rows * (g->U - 1), kv_elsewhere = g->rows * (g->U - 1);
-    double dkv = kv_all > p->Hkv ? g->r : g->c; /* partial sums of shared K,V heads travel as sums */
-    double q = g->q_rows * others * p->D * g->c, kv = g->rows * kv_others * (p->D + p->Dv) * g->wire;
-    double dout = g->q_rows * others * p->Dv * (g->ask->options->fp8 ? 1 : g->c), state = g->q_rows * others * g->r;
+    const weft_cp_options *o = g->ask->options;
+    double dkv = kv_all > p->Hkv ? size_of(g->grad_type) : g->c; /* parts of shared K,V heads travel as sums */
+    double q = g->q_rows * others * p->D * g->c, state = g->q_rows * others * g->r;
+    double kv = rows_bytes(g->kv_type, g->rows, 2 * kv_others, kv_others * (p->D + p->Dv));
+    double dout = rows_bytes(g->dout_type, g->q_rows, others, others * p->Dv);
+    double again = o->fp8 ? 0 : kv; /* kept as fp8 from forward on */
     stage s = {.forward = q + kv + elsewhere * heads * (p->Dv * g->c + 2 * g->r)};
-    s.backward = (g->ask->options->keep_heads ? dout + state : q + kv + dout + 3 * state) +
+    s.backward = (o->keep_heads ? dout + state : q + again + dout + 3 * state) +
                  elsewhere * heads * p->D * g->c + kv_elsewhere * kv_heads * (p->D + p->Dv) * dkv;
-    s.memory = g->q_rows * g->U * heads * (p->D + p->Dv) * g->c + g->rows * g->U * kv_heads * (p->D + p->Dv) * g->c;
     return s;
 }
 
@@ -320,8 +320,8 @@ weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_
     stage most = {0}, sum = {0};
     for (int u = 0; u < U; u++) {
         stage s = head_bytes(&g, u);
-        most = (stage){fmax(most.forward, s.forward), fmax(most.backward, s.backward), fmax(most.memory, s.memory)};
-        sum = (stage){sum.forward + s.forward, sum.backward + s.backward, 0};
+        most = (stage){fmax(most.forward, s.forward), fmax(most.backward, s.backward)};
+        sum = (stage){sum.forward + s.forward, sum.backward + s.backward};
     }
     /* There and back; attention needs whole inputs and gives whole outputs, so nothing hides. What arrives is laid out
      * by rows of the group: written and read once more. */
@@ -332,6 +332,5 @@ weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_
     x.seconds += head_imbalance(&g);
     x.forward_bytes += sum.forward / U;
     x.backward_bytes += with * sum.backward / U;
-    x.memory_bytes += U > 1 ? (1 + with) * 2 * most.memory : 0;
     return x;
 }

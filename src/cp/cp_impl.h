@@ -46,7 +46,6 @@ typedef struct weft__cp_ask { /* what is asked for, as applicable, cost and choi
 typedef struct weft__cp_cost { /* of one layer, forward and backward; only compared among strategies */
     double seconds;                       /* that a rank stands still, and what uneven shares add to its computing */
     double forward_bytes, backward_bytes; /* that a rank sends, on average */
-    double memory_bytes;                  /* of its communication buffers */
 } weft__cp_cost;
 
 /* ---- what lies on the wire (cp_wire.c) ------------------------------------------------------------------- */

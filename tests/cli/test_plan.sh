@@ -22,6 +22,18 @@ good info --plan --cp 3 --seq-length 96 --num-attention-heads 4 --kv-channels 8 
 want=$(sed -n 's/^plan    //p' "$tmp/stdout")
 good attention --make "T=96 H=4 D=8 causal" --cp 3
 grep -qF "$want" "$tmp/stdout" || fail "info --plan says $want, the run says $(grep plan "$tmp/stdout")"
+# so are the buffers, of every line of the table: what a run takes where blocks are copied
+shape='--seq-length 96 --num-attention-heads 4 --num-query-groups 2 --kv-channels 8 --hidden-size 32'
+for flags in '' '--cp-comm-dtype bf16' '--fp8-enabled --cp-grad-dtype bf16'; do
+  good info --plan --cp 4 $shape $flags
+  cp "$tmp/stdout" "$tmp/table"
+  for strategy in pcp ring pairwise dcp ulysses dcp-ring; do
+    want=$(sed -n "s/^[ *] $strategy  .*  \([0-9.]* [KMG]*i*B\)$/\1/p" "$tmp/table")
+    good attention --make 'T=96 H=4/2 D=8 causal' --cp 4 --cp-strategy $strategy --no-peer-memory $flags
+    grep -qF "buffers   $want for the exchange" "$tmp/stdout" ||
+      fail "info --plan $flags says '$want' of $strategy, the run: $(grep buffers "$tmp/stdout")"
+  done
+done
 # strategies that cannot run say why
 good info --plan --cp 2
 grep -Eq '^  none +needs one rank' "$tmp/stdout" || fail "info --plan does not say why none cannot be"

@@ -49,13 +49,40 @@ static void near(double a, double b, double relative)
 
 /* ---- bytes ------------------------------------------------------------------------------------------------- */
 
-/* The mean over ranks of what real plans send; whole numbers, so equal. */
-static void bytes_are_those_of_plans(void **state)
+/* One layer on P ranks: the model's bytes are the mean over ranks of what was sent. */
+static void check_bytes(const cp_case *c, const char *name, weft_layout_kind layout, int P, weft_cp_options more)
+{
+    cp_data data = cp_data_make(c);
+    cp_result *out = cp_result_make(c, P);
+    cp_job job = {.c = c, .data = &data, .strategy = name, .layout = layout, .overlap = true, .out = out, .more = more};
+    double forward = 0, backward = 0;
+    assert_ok(cp_run(P, &job, 1));
+    for (int r = 0; r < P; r++) {
+        forward += (double)out->forward_bytes[r] / P;
+        backward += (double)out->backward_bytes[r] / P;
+    }
+    asked a;
+    weft_cp_problem p = shape(c->T, c->H, c->Hkv, c->mask);
+    p.prec = c->prec, p.B = c->B, p.D = c->D, p.Dv = c->Dv, p.need_backward = true, p.layout.kind = layout;
+    ask_for(&a, p, P);
+    a.options = more, a.options.strategy = name, a.options.overlap = true;
+    const weft_cp_strategy *s = NULL;
+    for (int i = 0; i < weft__cp_strategy_count; i++)
+        if (!strcmp(weft__cp_strategies[i]->name, name)) s = weft__cp_strategies[i];
+    weft__cp_cost x = s->cost(&a.ask);
+    if (fabs(x.forward_bytes - forward) > 1e-9 * forward || fabs(x.backward_bytes - backward) > 1e-9 * backward)
+        fail_msg("%s, layout %d, H %d/%d, %s, U %d, wire %d, sums %d, fp8 %d, keep %d: the model says %.1f and %.1f bytes, "
+                 "%.1f and %.1f were sent", name, (int)layout, c->H, c->Hkv, weft_prec_name(c->prec), more.head_size,
+                 (int)more.comm_dtype, (int)more.grad_dtype, more.fp8, more.keep_heads, x.forward_bytes, x.backward_bytes,
+                 forward, backward);
+    cp_result_free(out);
+    cp_data_free(&data);
+}
+
+static void bytes_follow_the_mask(void **state)
 {
     (void)state;
     static const char *const names[] = {"pcp", "ring", "pairwise"};
-    weft__cp_cost (*const cost[])(const weft__cp_ask *) = {weft__cp_cost_gather, weft__cp_cost_ring,
-                                                           weft__cp_cost_pairwise};
     static const weft_mask masks[] = {{false, -1, -1, 0}, {true, -1, -1, 0},  {true, 5, -1, 0},
                                       {false, 3, 2, 0},   {true, -1, -1, 20}, {false, -1, 3, 0}};
     enum { P = 4, T = 2 * P * 8 };
@@ -64,28 +91,32 @@ static void bytes_are_those_of_plans(void **state)
             for (int s = 0; s < 3; s++) {
                 cp_case c = {.name = "cost", .prec = WEFT_PREC_BF16, .B = 2, .Tq = T, .T = T, .H = 2, .Hkv = 1, .D = 2,
                              .Dv = 4, .mask = masks[m], .seed = 3};
-                cp_data data = cp_data_make(&c);
-                cp_result *out = cp_result_make(&c, P);
-                cp_job job = {.c = &c,
-                              .data = &data,
-                              .strategy = names[s],
-                              .layout = (weft_layout_kind)l,
-                              .overlap = true,
-                              .out = out};
-                assert_ok(cp_run(P, &job, 1));
-                double forward = 0, backward = 0;
-                for (int r = 0; r < P; r++) {
-                    forward += (double)out->forward_bytes[r] / P;
-                    backward += (double)out->backward_bytes[r] / P;
-                }
-                asked a;
-                weft_cp_problem p = shape(T, 2, 1, masks[m]);
-                p.B = 2, p.D = 2, p.Dv = 4, p.need_backward = true, p.layout.kind = (weft_layout_kind)l;
-                ask_for(&a, p, P);
-                near(cost[s](&a.ask).forward_bytes, forward, 1e-12);
-                near(cost[s](&a.ask).backward_bytes, backward, 1e-12);
-                cp_result_free(out);
-                cp_data_free(&data);
+                check_bytes(&c, names[s], (weft_layout_kind)l, P, (weft_cp_options){0});
+            }
+}
+
+/* Every strategy with every way to send and to keep. Chunks are whole groups of rows with a scale, and all members of a head
+ * group have as many heads: then the model's means are what every message is. */
+static void bytes_are_those_of_plans(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"pcp", "ring", "pairwise", "dcp", "dcp-ring", "dcp-pairwise", "ulysses"};
+    static const struct { int H, Hkv, U; } heads[] = {{4, 4, 0}, {4, 4, 2}, {8, 2, 0}, {8, 2, 4}}; /* the last: shared K,V heads */
+    static const weft_cp_options ways[] = {
+        {0}, {.comm_dtype = WEFT_CP_WIRE_BF16}, {.comm_dtype = WEFT_CP_WIRE_FP8}, {.grad_dtype = WEFT_CP_WIRE_BF16},
+        {.fp8 = true}, {.fp8 = true, .grad_dtype = WEFT_CP_WIRE_BF16}, {.keep_heads = true}, {.keep_heads = true, .fp8 = true}};
+    enum { P = 4, T = 2 * P * WEFT_F8_ROWS };
+    for (size_t s = 0; s < sizeof names / sizeof *names; s++)
+        for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
+            for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+                bool grid = s >= 3, ulysses = s == 6;
+                if ((!grid || ulysses) && heads[h].U) continue;
+                if (!grid && ways[w].keep_heads) continue;
+                weft_cp_options more = ways[w];
+                more.head_size = heads[h].U;
+                cp_case c = {.name = "cost", .prec = w % 3 ? WEFT_PREC_F32 : WEFT_PREC_BF16, .B = 1, .Tq = T, .T = T,
+                             .H = heads[h].H, .Hkv = heads[h].Hkv, .D = 2, .Dv = 4, .mask = h % 2 ? full : causal, .seed = 3};
+                check_bytes(&c, names[s], WEFT_LAYOUT_ZIGZAG, P, more);
             }
 }
 
@@ -244,6 +275,22 @@ static void grouped_heads_want_a_grid(void **state)
 
 /* ---- explanation -------------------------------------------------------------------------------------------- */
 
+static weft_status explain(const asked *a, int P, weft_text *text)
+{
+    weft_ctx ctx;
+    weft_kern kern;
+    weft_world *world;
+    weft_comm *self;
+    weft_ctx_init(&ctx);
+    assert_ok(weft_kern_init(&kern, WEFT_ISA_REF));
+    assert_ok(weft_world_self(&world, &ctx));
+    assert_ok(weft_comm_create(&self, world, (int[]){0}, 1, "plan"));
+    weft_status st = weft_cp_explain(&kern, self, &a->problem, &a->options, P, text);
+    weft_comm_destroy(self);
+    weft_world_close(world);
+    return st;
+}
+
 static void the_explanation_begins_with_the_choice(void **state)
 {
     (void)state;
@@ -251,7 +298,7 @@ static void the_explanation_begins_with_the_choice(void **state)
     weft_text text = {0};
     ask_for(&a, shape(1 << 20, 32, 32, (weft_mask){true, 255, -1, 0}), 8);
     a.options.profile = &a.profile;
-    assert_ok(weft_cp_explain(&a.problem, &a.options, 8, &text));
+    assert_ok(explain(&a, 8, &text));
     assert_non_null(strstr(text.data, "\n* pairwise "));
     assert_true(strstr(text.data, "* pairwise") < strstr(text.data, "  ring"));
     assert_true(strstr(text.data, "  ring") < strstr(text.data, "  none "));
@@ -265,18 +312,19 @@ static void the_explanation_begins_with_the_choice(void **state)
     weft_text_free(&text);
 
     a.options.strategy = "ring"; /* what was asked for comes first, whatever it costs */
-    assert_ok(weft_cp_explain(&a.problem, &a.options, 8, &text));
+    assert_ok(explain(&a, 8, &text));
     assert_non_null(strstr(text.data, "\n* ring "));
     assert_true(strstr(text.data, "* ring") < strstr(text.data, "  pairwise"));
     weft_text_free(&text);
     a.options.strategy = "none";
-    assert_refused(weft_cp_explain(&a.problem, &a.options, 8, &text), "needs one rank");
+    assert_refused(explain(&a, 8, &text), "needs one rank");
     weft_text_free(&text);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_follow_the_mask),
         cmocka_unit_test(bytes_are_those_of_plans),
         cmocka_unit_test(worked_numbers),
         cmocka_unit_test(pairwise_bytes_follow_the_mask),
