@@ -178,6 +178,9 @@ static weft_status alloc_heads(weft_cp_plan *plan, weft__heads *s)
     s->inner->given_delta = s->delta;
     WEFT_TRY(weft_arena_alloc(plan->buffers, plan->q_rows_max * plan->desc.H,
                               weft__cp_r_size(plan), "cp delta", &plan->delta));
+    if (plan->options.fp8)
+        WEFT_TRY(weft_arena_alloc(plan->buffers, plan->q_rows_max * plan->desc.H * plan->desc.Dv, weft__cp_c_size(plan),
+                                  "cp dO as received", &s->rounded));
     if (!s->shared) return alloc_rows(plan, z.kv_rows, z.kv, &s->dkv);
     return weft_arena_alloc(plan->buffers, plan->kv_rows_max, plan->part_row_bytes, "cp own dK,dV", &plan->own);
 }

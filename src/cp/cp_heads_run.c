@@ -116,13 +116,19 @@ weft__heads_parts weft__heads_forward_home(const weft_cp_plan *plan, const weft_
     return parts;
 }
 
+static weft__heads_part dout_part(const weft_cp_plan *plan, const weft_cp_io *io)
+{
+    const weft__heads *s = plan->state;
+    return part_of(false, weft__cp_c(plan), weft__cp_dout_type(plan->problem.prec, &plan->options), plan->desc.Dv, io->dout,
+                   io->dout_ld, s->dout, widths_of(&s->inner->desc).o);
+}
+
 weft__heads_parts weft__heads_backward_out(const weft_cp_plan *plan, const weft_cp_io *io)
 {
     const weft__heads *s = plan->state;
     weft__heads_parts parts = {0};
     add_state(plan, &parts, plan->delta, s->delta);
-    weft__heads_add(&parts, part_of(false, weft__cp_c(plan), weft__cp_dout_type(plan->problem.prec, &plan->options), plan->desc.Dv,
-                                    io->dout, io->dout_ld, s->dout, widths_of(&s->inner->desc).o));
+    weft__heads_add(&parts, dout_part(plan, io));
     if (s->keep) return parts;
     add_state(plan, &parts, io->m, s->m);
     add_state(plan, &parts, io->l, s->l);
@@ -194,6 +200,24 @@ static void store_sums(weft_cp_plan *plan, const weft__cp_slot *slot, const weft
                          &(weft_rows){.type = weft__cp_r(plan), .ld = w.v}, rows, w.v, &plan->run);
 }
 
+/* delta of the own rows, of the dO that the members have: it is subtracted from dP = dO V^T, and only of the same dO does
+ * sum_k dS = 0 hold. The gradient of the sinks needs no more than the owner has, which is exact. */
+static void own_delta(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
+{
+    const weft__heads *s = plan->state;
+    const void *sinks = plan->problem.sinks ? io->sinks : NULL;
+    void *dsinks = sinks ? io->dsinks : NULL;
+    if (!s->rounded || dsinks)
+        plan->ops->attn.delta(&plan->desc, plan->delta, dsinks, sinks, io->dout, io->dout_ld, io->o, io->o_ld, io->m, io->l,
+                              slot->q_rows, plan->run.threads);
+    if (!s->rounded) return;
+    const weft__heads_part dout = dout_part(plan, io);
+    int64_t width = widths_of(&plan->desc).o;
+    weft__heads_as_received(plan, slot->state, &dout, s->rounded, width);
+    plan->ops->attn.delta(&plan->desc, plan->delta, NULL, NULL, s->rounded, width, io->o, io->o_ld, io->m, io->l, slot->q_rows,
+                          plan->run.threads);
+}
+
 weft_status weft__heads_backward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
 {
     static const char op[] = "cp.heads.backward";
@@ -203,10 +227,8 @@ weft_status weft__heads_backward(weft_cp_plan *plan, const weft__cp_slot *slot, 
 
     weft__heads_parts out = weft__heads_backward_out(plan, io), home = weft__heads_backward_home(plan, io, slot);
     weft_cp_io inner = inner_io(plan, io);
-    const void *sinks = plan->problem.sinks ? io->sinks : NULL;
     WEFT_TRY(weft__cp_step(plan, io, "cp.heads", op, 0));
-    plan->ops->attn.delta(&plan->desc, plan->delta, sinks ? io->dsinks : NULL, sinks, io->dout, io->dout_ld, io->o, io->o_ld,
-                          io->m, io->l, slot->q_rows, plan->run.threads);
+    own_delta(plan, slot, io);
     WEFT_TRY(weft__heads_exchange(plan, slot->state, io, op, 0, &out));
     WEFT_TRY(s->inner->strategy->backward(s->inner, inner_slot, &inner));
     WEFT_TRY(weft__cp_step(plan, io, "cp.heads", op, 1));

@@ -193,6 +193,39 @@ static void what_travels_may_be_narrower(void **state)
         }
 }
 
+static double equal_keys(const cp_case *c, char what, int64_t b, int64_t t, int h, int d)
+{
+    if (what == 'k') return d % 2 ? 1 : -0.5; /* fp8 holds them */
+    return test_normal(c->seed + (uint64_t)what, ((b * 1000 + t) * 10 + h) * 100 + d);
+}
+
+/* With fp8, dO comes rounded to the ranks that have its heads, and delta is that of the rounded dO: so sum_k dS = 0 still
+ * holds in every row, and where all keys are the same vector, dq = scale sum_k dS k is 0 but for rounding in R. The terms
+ * that cancel are of the size of dO; each is a few fp32 roundings off, and their mean over the keys is taken. */
+static void rounded_output_gradients_sum_to_nothing(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"dcp", "dcp-ring", "dcp-pairwise", "ulysses"};
+    cp_case c = base(WEFT_PREC_F32, 4, 2, 61);
+    c.sinks = false; /* a share that the sink takes is no key's */
+    c.value = equal_keys;
+    cp_data data = cp_data_make(&c);
+    cp_result *none = one_rank(&c, &data);
+    double dout = weft_norm2(data.dout, WEFT_F64, c.B * c.Tq * c.H * c.Dv);
+    for (int s = 0; s < 4; s++)
+        for (int keep = 0; keep < 2; keep++) {
+            cp_result *x = cp_result_make(&c, 4);
+            cp_job job = {&c, &data, names[s], WEFT_LAYOUT_ZIGZAG, true, 1, NULL, x, {.fp8 = true, .keep_heads = keep}};
+            assert_ok(cp_run(4, &job, 1));
+            assert_at_most(weft_norm2(x->dq, WEFT_F64, c.B * c.Tq * c.H * c.D), 10 * cp_roundoff(WEFT_F32) * dout);
+            /* and dO was rounded: dv is the sum of it */
+            assert_true(weft_rel_l2(x->dv, WEFT_F64, none->dv, WEFT_F64, c.B * c.T * c.Hkv * c.Dv, 0) > cp_roundoff(WEFT_F8_E5M2) / 8);
+            cp_result_free(x);
+        }
+    cp_result_free(none);
+    cp_data_free(&data);
+}
+
 /* ---- bits ------------------------------------------------------------------------------------------------ */
 
 /* Context strategy, overlap, pieces and where q, k, v wait for backward change no bit; nor does a second run. */
@@ -326,7 +359,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_grids_in_fp64), cmocka_unit_test(all_grids_in_fp32), cmocka_unit_test(all_masks_on_some_grids),
-        cmocka_unit_test(bf16_error_stays_that_of_one_rank), cmocka_unit_test(what_travels_may_be_narrower), cmocka_unit_test(same_bits_for_one_grid),
+        cmocka_unit_test(bf16_error_stays_that_of_one_rank), cmocka_unit_test(what_travels_may_be_narrower),
+        cmocka_unit_test(rounded_output_gradients_sum_to_nothing), cmocka_unit_test(same_bits_for_one_grid),
         cmocka_unit_test(one_group_of_all_ranks_gives_the_bits_of_one_rank),
         cmocka_unit_test(traffic_is_that_of_the_formulas),
         cmocka_unit_test(causal_traffic_of_pairwise_grids),
