@@ -101,8 +101,8 @@ weft_cp_traffic weft_cp_planned(const weft_cp_plan *plan, int slot);
 /* The names in the table of strategies, for help and refusals. */
 const char *const *weft_cp_names(int *n);
 
-/* What "auto" compares, and the buffers that each plan would make: a table with a line per strategy under a line of headings. First the one that these options
- * choose, marked by a star, then the others by the seconds that a rank stands still per layer, forward and backward, by the
+/* What "auto" compares, and the buffers that each plan would make: a table with a line per strategy under a line of
+ * headings. First the one that these options choose, marked by a star, then the others by the seconds that a rank stands still per layer, forward and backward, by the
  * profile (docs/maths/cost.md); last those that cannot run, with the reason. `any` is any communicator of this process.
  * LOCAL */
 weft_status weft_cp_explain(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,

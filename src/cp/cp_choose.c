@@ -113,8 +113,11 @@ static int ranking(const weft__cp_ask *ask, const weft_cp_strategy *chosen, cand
         if (!can) continue;
         weft__cp_cost c = s->cost(ask);
         int at = n++;
-        for (; at > 0 && (s == chosen || (order[at - 1].strategy != chosen && order[at - 1].cost.seconds > c.seconds)); at--)
-            order[at] = order[at - 1];
+        for (; at > 0; at--) {
+            const candidate *before = &order[at - 1];
+            if (s != chosen && (before->strategy == chosen || before->cost.seconds <= c.seconds)) break;
+            order[at] = *before;
+        }
         order[at] = (candidate){s, c, 0};
     }
     return n;

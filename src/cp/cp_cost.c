@@ -127,8 +127,8 @@ static picture picture_of_stripes(const weft_cp_problem *p, int R, double k)
 
 static double size_of(weft_dtype type) { return (double)weft_dtype_size(type); }
 
-/* Bytes of rows of `values` numbers in `heads` heads: 8-bit types have a scale per head and group of rows. Rows are means, so a
- * last group that is not full counts as the part that it is. */
+/* Bytes of rows of `values` numbers in `heads` heads: 8-bit types have a scale per head and group of rows. Rows are
+ * means, so a last group that is not full counts as the part that it is. */
 static double rows_bytes(weft_dtype type, double rows, double heads, double values)
 {
     return rows * (values * size_of(type) + (weft_dtype_size(type) == 1 ? heads / WEFT_F8_ROWS : 0));

@@ -47,7 +47,7 @@ typedef struct weft__heads {
     void *m, *l, *delta;           /* (R) [., H] */
     void *o;                       /* (C) o in forward, dq in backward */
     void *dout, *dkv;              /* (C) as o, as kv */
-    void *rounded;                 /* (C) own rows, all heads of dO as the members get it, where it is rounded; or NULL */
+    void *rounded;                 /* (C) dO of own rows, all heads, as the members get it, where it is rounded; or NULL */
     size_t kept_q, kept_kv, kept_m, kept_l; /* where they lie in io->kept instead, with `keep` */
     char *out, *in;                /* messages to and from all members */
     size_t out_bytes, in_bytes;
@@ -73,9 +73,10 @@ size_t weft__heads_bytes_from(const weft_cp_plan *plan, const weft__heads_slot *
 weft_status weft__heads_exchange(weft_cp_plan *plan, const weft__heads_slot *rows, const weft_cp_io *io, const char *op,
                                  int step, const weft__heads_parts *parts);
 
-/* What the members get of a part that goes out in 8 bits: own rows, all heads, in `to`. Each head as its member has it, so
- * rounded, but for the own heads. */
-void weft__heads_as_received(weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_part *p, void *to, int64_t to_ld);
+/* What the members get of a part that goes out in 8 bits: own rows, all heads, in `to`. Each head as its member has
+ * it, so rounded, but for the own heads. */
+void weft__heads_as_received(weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_part *p, void *to,
+                             int64_t to_ld);
 
 /* ---- cp_heads_run.c ----------------------------------------------------------------------------------- */
 

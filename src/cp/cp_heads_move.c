@@ -185,12 +185,14 @@ static void copy_own(weft_cp_plan *plan, const weft__heads_slot *rows, const wef
     }
 }
 
-void weft__heads_as_received(weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_part *p, void *to, int64_t to_ld)
+void weft__heads_as_received(weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_part *p, void *to,
+                             int64_t to_ld)
 {
     const weft__heads *s = plan->state;
     for (int j = 0; j < s->U; j++) {
         block b = block_of(s, rows, p, s->u, j);
-        place from = in_sequence(p, b, p->from, p->from_type, p->from_ld), there = in_sequence(p, b, to, p->to_type, to_ld);
+        place from = in_sequence(p, b, p->from, p->from_type, p->from_ld);
+        place there = in_sequence(p, b, to, p->to_type, to_ld);
         weft_f8 f = stream_of(p, b);
         if (j == s->u) put(plan, p, b, there, from, j);
         else { /* s->out is free between exchanges, and room for a message to j */

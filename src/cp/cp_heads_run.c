@@ -119,8 +119,8 @@ weft__heads_parts weft__heads_forward_home(const weft_cp_plan *plan, const weft_
 static weft__heads_part dout_part(const weft_cp_plan *plan, const weft_cp_io *io)
 {
     const weft__heads *s = plan->state;
-    return part_of(false, weft__cp_c(plan), weft__cp_dout_type(plan->problem.prec, &plan->options), plan->desc.Dv, io->dout,
-                   io->dout_ld, s->dout, widths_of(&s->inner->desc).o);
+    return part_of(false, weft__cp_c(plan), weft__cp_dout_type(plan->problem.prec, &plan->options), plan->desc.Dv,
+                   io->dout, io->dout_ld, s->dout, widths_of(&s->inner->desc).o);
 }
 
 weft__heads_parts weft__heads_backward_out(const weft_cp_plan *plan, const weft_cp_io *io)
@@ -200,22 +200,22 @@ static void store_sums(weft_cp_plan *plan, const weft__cp_slot *slot, const weft
                          &(weft_rows){.type = weft__cp_r(plan), .ld = w.v}, rows, w.v, &plan->run);
 }
 
-/* delta of the own rows, of the dO that the members have: it is subtracted from dP = dO V^T, and only of the same dO does
- * sum_k dS = 0 hold. The gradient of the sinks needs no more than the owner has, which is exact. */
+/* delta of the own rows, of the dO that the members have: it is subtracted from dP = dO V^T, and only of the same dO
+ * does sum_k dS = 0 hold. The gradient of the sinks needs no more than the owner has, which is exact. */
 static void own_delta(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
 {
     const weft__heads *s = plan->state;
     const void *sinks = plan->problem.sinks ? io->sinks : NULL;
     void *dsinks = sinks ? io->dsinks : NULL;
     if (!s->rounded || dsinks)
-        plan->ops->attn.delta(&plan->desc, plan->delta, dsinks, sinks, io->dout, io->dout_ld, io->o, io->o_ld, io->m, io->l,
-                              slot->q_rows, plan->run.threads);
+        plan->ops->attn.delta(&plan->desc, plan->delta, dsinks, sinks, io->dout, io->dout_ld, io->o, io->o_ld, io->m,
+                              io->l, slot->q_rows, plan->run.threads);
     if (!s->rounded) return;
     const weft__heads_part dout = dout_part(plan, io);
     int64_t width = widths_of(&plan->desc).o;
     weft__heads_as_received(plan, slot->state, &dout, s->rounded, width);
-    plan->ops->attn.delta(&plan->desc, plan->delta, NULL, NULL, s->rounded, width, io->o, io->o_ld, io->m, io->l, slot->q_rows,
-                          plan->run.threads);
+    plan->ops->attn.delta(&plan->desc, plan->delta, NULL, NULL, s->rounded, width, io->o, io->o_ld, io->m, io->l,
+                          slot->q_rows, plan->run.threads);
 }
 
 weft_status weft__heads_backward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)

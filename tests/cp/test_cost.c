@@ -71,10 +71,10 @@ static void check_bytes(const cp_case *c, const char *name, weft_layout_kind lay
         if (!strcmp(weft__cp_strategies[i]->name, name)) s = weft__cp_strategies[i];
     weft__cp_cost x = s->cost(&a.ask);
     if (fabs(x.forward_bytes - forward) > 1e-9 * forward || fabs(x.backward_bytes - backward) > 1e-9 * backward)
-        fail_msg("%s, layout %d, H %d/%d, %s, U %d, wire %d, sums %d, fp8 %d, keep %d: the model says %.1f and %.1f bytes, "
-                 "%.1f and %.1f were sent", name, (int)layout, c->H, c->Hkv, weft_prec_name(c->prec), more.head_size,
-                 (int)more.comm_dtype, (int)more.grad_dtype, more.fp8, more.keep_heads, x.forward_bytes, x.backward_bytes,
-                 forward, backward);
+        fail_msg("%s, layout %d, H %d/%d, %s, U %d, wire %d, sums %d, fp8 %d, keep %d: the model says %.1f and %.1f "
+                 "bytes, %.1f and %.1f were sent", name, (int)layout, c->H, c->Hkv, weft_prec_name(c->prec),
+                 more.head_size, (int)more.comm_dtype, (int)more.grad_dtype, more.fp8, more.keep_heads,
+                 x.forward_bytes, x.backward_bytes, forward, backward);
     cp_result_free(out);
     cp_data_free(&data);
 }
@@ -95,16 +95,17 @@ static void bytes_follow_the_mask(void **state)
             }
 }
 
-/* Every strategy with every way to send and to keep. Chunks are whole groups of rows with a scale, and all members of a head
- * group have as many heads: then the model's means are what every message is. */
+/* Every strategy with every way to send and to keep. Chunks are whole groups of rows with a scale, and all members of a
+ * head group have as many heads: then the model's means are what every message is. */
 static void bytes_are_those_of_plans(void **state)
 {
     (void)state;
     static const char *const names[] = {"pcp", "ring", "pairwise", "dcp", "dcp-ring", "dcp-pairwise", "ulysses"};
-    static const struct { int H, Hkv, U; } heads[] = {{4, 4, 0}, {4, 4, 2}, {8, 2, 0}, {8, 2, 4}}; /* the last: shared K,V heads */
+    static const struct { int H, Hkv, U; } heads[] = {{4, 4, 0}, {4, 4, 2}, {8, 2, 0}, {8, 2, 4}}; /* 4 of 8/2 share */
     static const weft_cp_options ways[] = {
         {0}, {.comm_dtype = WEFT_CP_WIRE_BF16}, {.comm_dtype = WEFT_CP_WIRE_FP8}, {.grad_dtype = WEFT_CP_WIRE_BF16},
-        {.fp8 = true}, {.fp8 = true, .grad_dtype = WEFT_CP_WIRE_BF16}, {.keep_heads = true}, {.keep_heads = true, .fp8 = true}};
+        {.fp8 = true}, {.fp8 = true, .grad_dtype = WEFT_CP_WIRE_BF16}, {.keep_heads = true},
+        {.keep_heads = true, .fp8 = true}};
     enum { P = 4, T = 2 * P * WEFT_F8_ROWS };
     for (size_t s = 0; s < sizeof names / sizeof *names; s++)
         for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
@@ -115,7 +116,8 @@ static void bytes_are_those_of_plans(void **state)
                 weft_cp_options more = ways[w];
                 more.head_size = heads[h].U;
                 cp_case c = {.name = "cost", .prec = w % 3 ? WEFT_PREC_F32 : WEFT_PREC_BF16, .B = 1, .Tq = T, .T = T,
-                             .H = heads[h].H, .Hkv = heads[h].Hkv, .D = 2, .Dv = 4, .mask = h % 2 ? full : causal, .seed = 3};
+                             .H = heads[h].H, .Hkv = heads[h].Hkv, .D = 2, .Dv = 4, .mask = h % 2 ? full : causal,
+                             .seed = 3};
                 check_bytes(&c, names[s], WEFT_LAYOUT_ZIGZAG, P, more);
             }
 }
