@@ -48,8 +48,8 @@ static weft_status check_products(const weft_cp_problem *p)
 static weft_status check_real(const weft_cp_problem *p, const char *name, double x)
 {
     if (p->prec == WEFT_PREC_F64 || x == 0 || (fabs(x) >= FLT_MIN && fabs(x) <= FLT_MAX)) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "attention: %s is %g, outside of fp32 (%.3g to %.3g), in which %s holds it; use precision "
-                                       "fp64", name, x, (double)FLT_MIN, (double)FLT_MAX, weft_prec_name(p->prec));
+    return weft_fail(WEFT_ERR_REFUSED, "attention: %s is %g, outside of fp32 (%.3g to %.3g), in which %s holds it; use "
+                                       "precision fp64", name, x, (double)FLT_MIN, (double)FLT_MAX, weft_prec_name(p->prec));
 }
 
 static weft_status check_alibi(const weft_cp_problem *p)
@@ -57,7 +57,8 @@ static weft_status check_alibi(const weft_cp_problem *p)
     for (int h = 0; p->alibi && h < p->H; h++) {
         double slope = weft_load(p->alibi, weft_prec_real(p->prec), h);
         if (!isfinite(slope))
-            return weft_fail(WEFT_ERR_REFUSED, "attention: the ALiBi slope of head %d is %g; finite slopes are needed", h, slope);
+            return weft_fail(WEFT_ERR_REFUSED, "attention: the ALiBi slope of head %d is %g; finite slopes are needed", h,
+                             slope);
     }
     return WEFT_OK;
 }

@@ -47,7 +47,7 @@ typedef struct weft__heads {
     void *m, *l, *delta;           /* (R) [., H] */
     void *o;                       /* (C) o in forward, dq in backward */
     void *dout, *dkv;              /* (C) as o, as kv */
-    void *rounded;                 /* (C) dO of own rows, all heads, as the members get it, where it is rounded; or NULL */
+    void *rounded;                 /* (C) dO of own rows, all heads, as members get it: rounded; or NULL */
     size_t kept_q, kept_kv, kept_m, kept_l; /* where they lie in io->kept instead, with `keep` */
     char *out, *in;                /* messages to and from all members */
     size_t out_bytes, in_bytes;

@@ -68,7 +68,8 @@ int64_t weft_shard_area_in_docs(const weft_mask *mask, const weft_shard *q, int 
     int64_t area = 0;
     for (int64_t i = q->first[rank]; i < q->first[rank + 1]; i++) {
         const int64_t *cu = keys->cu + keys->first[q->seg[i].row] + q->seg[i].doc;
-        const weft_segment whole = {.row = q->seg[i].row, .doc = q->seg[i].doc, .len = cu[1] - cu[0], .run = 1, .stride = 1};
+        weft_segment whole = q->seg[i]; /* the keys of its document */
+        whole.start = 0, whole.len = cu[1] - cu[0], whole.run = whole.stride = 1;
         area += weft_visible_area(mask, &q->seg[i], &whole);
     }
     return area;

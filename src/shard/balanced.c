@@ -27,8 +27,8 @@ enum { VARIANTS = sizeof variants / sizeof *variants };
 /* Largest area / mean to be content with: when documents had to be cut, and when not. */
 static const double even_enough = 1.03, even_whole = 1.05;
 
-/* From the document that reaches furthest, which has the heaviest token, to the one of light tokens alone. For documents that
- * begin at their first token that is: longest first. */
+/* From the document that reaches furthest, which has the heaviest token, to the one of light tokens alone. Where all
+ * documents begin at their first token that is: longest first. */
 static bool reaches_further(const weft_segment *a, const weft_segment *b)
 {
     int64_t x = a->start + a->len, y = b->start + b->len;
@@ -47,8 +47,8 @@ static weft_status list_documents(weft__deal *x, const weft_docs *docs)
     for (int64_t b = 0; b < docs->B; b++) {
         const int64_t *cu = docs->cu + docs->first[b];
         for (int64_t d = 0; d + 1 < docs->first[b + 1] - docs->first[b]; d++) {
-            weft_segment whole = {.row = b, .doc = d, .start = weft__doc_start(x->s, docs, b, d), .len = cu[d + 1] - cu[d],
-                                  .run = WEFT__POOL, .stride = WEFT__WHOLE, .token = cu[d]};
+            weft_segment whole = {.row = b, .doc = d, .start = weft__doc_start(x->s, docs, b, d), .token = cu[d],
+                                  .len = cu[d + 1] - cu[d], .run = WEFT__POOL, .stride = WEFT__WHOLE};
             if (whole.len == 0) continue;
             if (x->n == x->s->capacity)
                 return weft_fail(WEFT_ERR_REFUSED, "shard: more than %lld segments; plan for more documents per "

@@ -50,7 +50,8 @@ static weft_status read_dropout(weft_attention_case *c)
                          c->file_dropout);
     WEFT_TRY(meta_integer(c->file, "dropout_seed", -1, &c->file_seed));
     if (c->file_seed < -1)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: metadata dropout_seed is %lld; at least 0", c->name, (long long)c->file_seed);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: metadata dropout_seed is %lld; at least 0", c->name,
+                         (long long)c->file_seed);
     c->problem.dropout = c->file_dropout;
     if (c->file_seed >= 0 && !c->run->seed_given) c->problem.seed = (uint64_t)c->file_seed;
     return WEFT_OK;
@@ -103,8 +104,8 @@ static weft_status check_finite(const weft_attention_case *c, const char *name, 
         double y = weft_load(&held, type, 0);
         if (isfinite(y) || (sink && y == -INFINITY)) continue;
         if (isfinite(x))
-            return weft_fail(WEFT_ERR_REFUSED, "%s: element %lld of %s is %g, too large for %s; use another --precision",
-                             c->name, (long long)i, name, x, weft_dtype_safetensors(type));
+            return weft_fail(WEFT_ERR_REFUSED, "%s: element %lld of %s is %g, too large for %s; use another "
+                             "--precision", c->name, (long long)i, name, x, weft_dtype_safetensors(type));
         return weft_fail(WEFT_ERR_REFUSED, "%s: element %lld of %s is %g; finite values are needed", c->name,
                          (long long)i, name, x);
     }

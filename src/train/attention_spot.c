@@ -177,11 +177,12 @@ static weft_status outputs(spots *s)
     return weft_all_reduce(c->comm, s->o, s->n * p->H * p->Dv, WEFT_F64, WEFT_SUM);
 }
 
-/* The square of what dS = scale P (dP - delta) slope is made of before it cancels. dP and delta are dot products, each rounded
- * as its own products are large; their difference may be nothing at all: a query that sees one key has dP = delta and dQ = dK =
- * 0, and what is computed of it is that rounding alone. The slope 1 - tanh^2 of a softcap is a difference, too, of 1 and
- * almost 1. So an error of dQ and dK can be judged against these terms only. Added as squares, as roundings of either sign add
- * up: where nothing cancels, that is about the norm of the gradient itself, and the limit as sharp as it would be without. */
+/* The square of what dS = scale P (dP - delta) slope is made of before it cancels. dP and delta are dot products, each
+ * rounded as its own products are large; their difference may be nothing at all: a query that sees one key has
+ * dP = delta and dQ = dK = 0, and what is computed of it is that rounding alone. The slope 1 - tanh^2 of a softcap is a
+ * difference, too, of 1 and almost 1. So an error of dQ and dK can be judged against these terms only. Added as squares,
+ * as roundings of either sign add up: where nothing cancels, that is one to two times the norm of the gradient itself,
+ * and the limit hardly less sharp than without. */
 static double terms_of(const spots *s, int64_t x, int64_t j, double keep, double difference)
 {
     const weft_attention_case *c = s->c;
@@ -213,7 +214,8 @@ static void pair_gradient(spots *s, int64_t x, int64_t j, double delta)
     double dp = keep * dot(dout, c->mine[WEFT_CASE_V], c->C, key * p->Dv, p->Dv);
     double ds = p->scale * w * (dp - delta) * s->slope[x * s->keys + j], k[WEFT_ATTN_MAX_D];
     double terms = terms_of(s, x, j, keep, dp - delta);
-    weft_convert(k, WEFT_F64, (const char *)c->mine[WEFT_CASE_K] + (size_t)(key * p->D) * weft_dtype_size(c->C), c->C, p->D);
+    const char *rows = c->mine[WEFT_CASE_K];
+    weft_convert(k, WEFT_F64, rows + (size_t)(key * p->D) * weft_dtype_size(c->C), c->C, p->D);
     s->dq_terms += terms * square_sum(k, p->D);
     s->dk_terms += terms * square_sum(q, p->D);
     for (int d = 0; d < p->Dv; d++) s->dv[key * p->Dv + d] += keep * w * dout[d];

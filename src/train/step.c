@@ -105,9 +105,9 @@ static void fill_record(weft_trainer *t, weft_record *r, double begin, const wef
     r->eta_seconds = r->seconds * (double)(o->steps - t->step);
 }
 
-/* The largest over the mean of what the ranks spent in attention kernels, and of the visible area. In every micro-batch the
- * ranks of a context group wait for the busiest of them, so a rank that is busy in one does not make up for another that is in
- * the next; groups wait for the group with most when all are done. COLLECTIVE */
+/* The largest over the mean of what the ranks spent in attention kernels, and of the visible area. In every micro-batch
+ * the ranks of a context group wait for the busiest of them, so a rank that is busy in one does not make up for another
+ * that is in the next; groups wait for the group with most when all are done. COLLECTIVE */
 static weft_status measure_imbalance(weft_trainer *t, double before, weft_record *r)
 {
     double seconds = t->ctx->attention_seconds - before, area = 0, busiest = 0;

@@ -212,7 +212,7 @@ static void entropy_counts_every_token(void **state)
     test_run_close(&t);
 }
 
-typedef struct areas { /* of a step: what the records say, and the visible areas of each data-parallel group, rank by rank */
+typedef struct areas { /* of a step: what the records say, and the visible areas of the groups */
     const weft_run *run;
     double got[RANKS_MAX], busiest[RANKS_MAX], sum;
 } areas;
