@@ -124,7 +124,7 @@ static void watch(supervisor *s)
         take_signals(s);
         reap(s);
         if (weft_local_failed(s->map)) start_grace(s); /* also of ranks that hang after they have told */
-        if (s->failing && !s->killed && weft_deadline_passed(&weft_clock_real, s->give_up)) {
+        if (s->failing && !s->killed && weft_deadline_look(&weft_clock_real, &s->give_up)) {
             signal_all(s, SIGKILL);
             s->killed = true;
         }
