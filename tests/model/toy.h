@@ -169,7 +169,7 @@ static inline weft_status toy_run(toy *t)
     t->token_nll = calloc((size_t)(t->B * t->T), sizeof(double));
     t->grads = calloc((size_t)(t->P * t->count), sizeof(double));
     t->rank_sum = calloc((size_t)t->P, sizeof(double));
-    if (!t->grad_scale) t->grad_scale = 1;
+    if (t->grad_scale == 0) t->grad_scale = 1;
     weft_status st = weft_run_threads(t->P, toy_body, t);
     t->nll_sum = 0;
     for (int r = 0; r < t->P; r++) t->nll_sum += t->rank_sum[r];
