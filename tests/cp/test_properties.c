@@ -32,12 +32,13 @@ static cp_result *run(const cp_case *c, const cp_data *data, const char *strateg
 }
 
 /* Fails with the place when the largest difference is above the limit. */
-static void close_to(const double *a, const double *b, int64_t n, double limit, const char *what, const char *strategy, weft_layout_kind layout)
+static void close_to(const double *a, const double *b, int64_t n, double limit, const char *what, const char *strategy,
+                     weft_layout_kind layout)
 {
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(a[i] - b[i]) <= limit))
-            fail_msg("%s, %s, layout %d: element %lld is %.17g, should be %.17g", what, strategy, layout, (long long)i, a[i],
-                     b[i]);
+            fail_msg("%s, %s, layout %d: element %lld is %.17g, should be %.17g", what, strategy, (int)layout,
+                     (long long)i, a[i], b[i]);
 }
 
 static void linear_in_v(const char *strategy, weft_layout_kind layout)
