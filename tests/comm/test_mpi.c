@@ -3,6 +3,7 @@
  * ranks of several nodes, calls that fail, what a rank leaves behind that fails by itself. */
 #include "harness/test.h"
 #include "harness/fake_mpi.h"
+#include "comm/mpi_impl.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -213,6 +214,46 @@ static void failures_reach_other_nodes(void **state)
     }
 }
 
+/* Rank 1 is in the middle of writing the record when rank 0 fails too: what is told is what rank 1 wrote in the end. */
+static weft_status half_written(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    (void)ctx;
+    _Atomic int *step = ud;
+    const weft_mpi_ep *e = w->ep;
+    local_header *h = e->map.header;
+    int me = weft_world_rank(w);
+    WEFT_TRY(weft_barrier(weft_world_all(w)));
+    if (me == 0) {
+        atomic_store(&h->failed, WEFT_LOCAL_FAILING);
+        weft_world_abort(w, WEFT_ERR_IO, "the second");
+        atomic_store(step, 1);
+        while (atomic_load(step) == 1) {}
+        return weft_fail(WEFT_ERR_IO, "the second");
+    }
+    if (me == 1) {
+        while (atomic_load(step) == 0) {}
+        h->failed_rank = 1;
+        h->failed_status = WEFT_ERR_IO;
+        snprintf(h->failed_message, sizeof h->failed_message, "rank 1: the first");
+        atomic_store(&h->failed, WEFT_LOCAL_FAILED);
+        weft_world_abort(w, WEFT_ERR_IO, "rank 1: the first");
+        atomic_fetch_add(step, 1);
+        return weft_fail(WEFT_ERR_IO, "rank 1: the first");
+    }
+    weft_status st = weft_barrier(weft_world_all(w));
+    REQUIRE(st == WEFT_ERR_PEER && weft_world_failed_rank(w) == 1 && strstr(weft_last_error(), "rank 1: the first"));
+    atomic_fetch_add(step, 1);
+    return st;
+}
+
+static void a_record_that_is_not_written_yet_is_not_told(void **state)
+{
+    (void)state;
+    _Atomic int step = 0;
+    assert_fails(fake_mpi_run(4, &(fake_plan){.node_ranks = 2}, half_written, &step), WEFT_ERR_IO, "rank 1: the first");
+    assert_int_equal(atomic_load(&step), 4); /* both ranks of the other node had it */
+}
+
 /* ---- places of ranks on other nodes ---------------------------------------------------------------------------------- */
 
 static weft_status sleep_in_place(weft_ctx *ctx, weft_world *w, void *ud)
@@ -302,6 +343,7 @@ int main(void)
         cmocka_unit_test(a_piece_that_is_too_short),
         cmocka_unit_test(requests_that_are_gone),
         cmocka_unit_test(failures_reach_other_nodes),
+        cmocka_unit_test(a_record_that_is_not_written_yet_is_not_told),
         cmocka_unit_test(a_rank_that_sleeps_on_another_node),
         cmocka_unit_test(time_in_flight_ends_when_the_helper_is_done),
         cmocka_unit_test(a_choice_leaves_the_counters),
