@@ -72,6 +72,20 @@ for mpi in openmpi mpich; do
   expect 3 "rank 1 (group cp, tag" "a rank that is stuck"
   head -1 "$tmp/stderr" | grep -q "; rank 1 is .*in cp.ring.forward, layer 0, step 1" || fail "$mpi: the stuck rank's place: $(head -1 "$tmp/stderr")"
 
+  # The same with every rank on a node of its own, as MPICH can pretend: failures and places travel by message.
+  if [ "$mpi" = mpich ]; then
+    export MPIR_CVAR_NOLOCAL=1
+    WEFT_FAULT=fail:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
+    expect 3 "weft: rank 1: injected fault at cp.ring" "a rank of another node that fails"
+    WEFT_FAULT=stop:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring --timeout 1
+    expect 3 "; rank 1 is in cp.ring.forward, layer 0, step 1 for " "a rank of another node that is stuck"
+    unset MPIR_CVAR_NOLOCAL
+  fi
+
+  # A rank that failed has freed its requests and buffers before the others look: with memory that goes back to the system.
+  MALLOC_MMAP_THRESHOLD_=65536 WEFT_FAULT=fail:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
+  expect 3 "weft: rank 1: injected fault at cp.ring" "a rank that fails and frees"
+
   # A rank that is killed or leaves is named, with its place, before the launcher ends the others.
   WEFT_FAULT=kill:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
   dies "rank 1 was killed by signal 9 (Killed) while in cp.ring.forward, layer 0, step 1" "a rank that is killed"

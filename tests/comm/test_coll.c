@@ -1,5 +1,6 @@
 /* labels: small tsan */
 /* mpi-thread: 5 */
+/* mpi-nodes: 4 */
 /* mpi: 3 */
 /* mpi-long: 8 */
 /* Collectives over thread ranks and simulated ones, or under mpirun, P in 1, 2, 3, 5, 8 and 41 (more than a window of steps, and than

@@ -1,5 +1,6 @@
 /* labels: small tsan */
 /* mpi-thread: 5 */
+/* mpi-nodes: 5 */
 /* mpi: 5 */
 /* mpi-long: 8 */
 /* Messages between ranks, threads or processes under mpirun: sizes, orders of posting, tags, mismatches, deadlines, failures. Bodies return

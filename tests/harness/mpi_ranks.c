@@ -93,7 +93,7 @@ static size_t message_limit(void)
 static void open_world(int P)
 {
     struct kept *k = &kept[P];
-    weft_mpi_options options = {.ranks = P, .max_message = message_limit()};
+    weft_mpi_options options = {.ranks = P, .max_message = message_limit(), .alone = getenv("WEFT_TEST_ALONE") != NULL};
     if (k->open) return;
     weft_ctx_init(&k->ctx);
     k->ctx.rank = control.launch.rank;
