@@ -24,6 +24,8 @@ const char *weft_suggest(const char *word, const char *const *names, int n);
 /* "64K", "16M", "2G", "100" -> bytes or counts (powers of 1024). Refuses signs, junk and overflow. */
 weft_status weft_parse_size(const char *s, int64_t *out);
 weft_status weft_parse_i64(const char *s, int64_t *out);
+/* A number from 0 to 2^31 - 1 in the environment; advice: what to do about anything else. */
+weft_status weft_env_number(const char *name, const char *advice, int *out);
 weft_status weft_parse_f64(const char *s, double *out);
 
 /* "3.21 GiB" into buf. */

@@ -109,35 +109,31 @@ weft_status weft_spawner_start(weft_spawner *s, int rank, pid_t *pid)
 
 /* ---- in the rank -------------------------------------------------------------------------------------------- */
 
-static weft_status env_number(const char *name, int64_t *out)
+static weft_status env_number(const char *name, int *out)
 {
-    const char *text = getenv(name);
-    if (!text || weft_parse_i64(text, out) != WEFT_OK || *out < 0 || *out > INT32_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "%s=%s in the environment: weft sets these variables for its ranks; "
-                         "unset WEFT_LOCAL_RANK", name, text ? text : "(nothing)");
-    return WEFT_OK;
+    return weft_env_number(name, "weft sets these variables for its ranks; unset WEFT_LOCAL_RANK", out);
 }
 
 weft_status weft_local_from_env(weft_local **local, int *rank)
 {
     *local = NULL;
     if (!getenv("WEFT_LOCAL_RANK")) return WEFT_OK;
-    int64_t fd, number, parent;
+    int fd, number, parent;
     WEFT_TRY(env_number("WEFT_LOCAL_RANK", &number));
     WEFT_TRY(env_number("WEFT_LOCAL_FD", &fd));
     WEFT_TRY(env_number("WEFT_LOCAL_PARENT", &parent));
     /* A program that a rank starts inherits the variables, but is no rank. */
     if (parent != getppid()) return WEFT_OK;
     weft_local *map;
-    WEFT_TRY(weft_local_attach(&map, (int)fd));
-    fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+    WEFT_TRY(weft_local_attach(&map, fd));
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
     if (number >= map->header->ranks) {
-        weft_status st = weft_fail(WEFT_ERR_REFUSED, "WEFT_LOCAL_RANK=%lld: the job has ranks 0 to %d", (long long)number,
+        weft_status st = weft_fail(WEFT_ERR_REFUSED, "WEFT_LOCAL_RANK=%d: the job has ranks 0 to %d", number,
                                    map->header->ranks - 1);
         weft_local_destroy(map);
         return st;
     }
-    *rank = (int)number;
+    *rank = number;
     *local = map;
     return WEFT_OK;
 }

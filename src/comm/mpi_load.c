@@ -19,13 +19,7 @@ static const struct launcher { const char *size, *rank, *mpi, *by; } launchers[]
 
 static weft_status env_number(const char *name, int *out)
 {
-    int64_t n;
-    const char *text = getenv(name);
-    if (weft_parse_i64(text, &n) != WEFT_OK || n < 0 || n > INT32_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "%s=%s in the environment is no number; MPI's launcher sets it, unset it for a run "
-                         "without a launcher", name, text);
-    *out = (int)n;
-    return WEFT_OK;
+    return weft_env_number(name, "MPI's launcher sets it, unset it for a run without a launcher", out);
 }
 
 static weft_status choose_mpi(weft_mpi_launch *out)
