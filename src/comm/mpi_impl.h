@@ -78,22 +78,30 @@ typedef struct mpi_ends { mpi_transfer *first, **end; } mpi_ends;
 typedef struct mpi_node {
     alignas(64) _Atomic int headed;   /* a rank fills the header */
     _Atomic int told;                 /* the ranks of other nodes know of the failure, or are being told */
+    _Atomic int named;                /* a rank that died has been named */
     _Atomic int64_t failed_ms;        /* when it was recorded, by the machine's clock; 0: not yet */
 } mpi_node;
 
+enum { WEFT_MPI_WATCHERS = 2 }; /* of a rank, on its node: one of them may be killed as well, or have no processor */
+
+typedef struct mpi_hold { /* as far apart as the entries of the kernel's list, which knows one distance from entry to word */
+    alignas(sizeof(struct robust_list)) _Atomic uint32_t word;
+} mpi_hold;
+
 typedef struct mpi_seat { /* of one rank */
-    alignas(64) _Atomic uint32_t held; /* mpi_watch.c */
-    cpu_set_t mask;                    /* processors that it may use */
+    alignas(64) mpi_hold held[WEFT_MPI_WATCHERS]; /* word i is watched by the rank i + 1 places before */
+    cpu_set_t mask;                               /* processors that it may use */
 } mpi_seat;
 
-/* The thread that holds this rank's seat and watches another one (mpi_watch.c). */
+/* The thread that holds this rank's seat and watches others (mpi_watch.c). */
 typedef struct mpi_watch {
     pthread_t thread;
     bool running;
     _Atomic uint32_t order, seated, ended;
-    struct robust_list entry;
-    struct robust_list_head head; /* the kernel's: which word to mark when this thread's process ends */
-    int next;                     /* the rank that it watches */
+    struct robust_list entry[WEFT_MPI_WATCHERS];
+    struct robust_list_head head; /* the kernel's: which words to mark when this thread's process ends */
+    int n, next[WEFT_MPI_WATCHERS]; /* the ranks that it watches */
+    bool over[WEFT_MPI_WATCHERS];   /* they have ended or left */
 } mpi_watch;
 
 typedef struct weft_mpi_ep {

@@ -1,14 +1,17 @@
-/* mpi_watch.c — a rank whose process ends is named by its neighbour on the node, before the launcher hears of it.
+/* mpi_watch.c — a rank whose process ends is named by its neighbours on the node, before the launcher hears of it.
  *
  * A launcher that finds a process of its dead kills the others within a millisecond or so: nobody would say in what the
- * dead rank was. So each rank has a thread that holds a word of the shared window by the kernel's list of robust futexes.
- * However the process ends, the kernel marks the word and wakes who sleeps on it, and only then closes the process'
- * sockets and lets its parent know. Each rank sleeps on the word of the next rank of its node.
+ * dead rank was. So each rank has a thread that holds words of the shared window by the kernel's list of robust futexes.
+ * However the process ends, the kernel marks the words and wakes who sleeps on them, and only then closes the process'
+ * sockets and lets its parent know. Each rank sleeps on a word of the next rank of its node and on one of the rank after
+ * that: the kernel wakes one sleeper per word, and the first of the two that runs names the rank.
  *
- * A thread of our own holds the word, since the caller's threads come and go. Rejected: waiting for the process itself
+ * A thread of our own holds the words, since the caller's threads come and go. Rejected: waiting for the process itself
  * (pidfd), which wakes after the launcher; a heartbeat, which is late by its period. */
 #include "comm/mpi_impl.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +20,13 @@
 #include <unistd.h>
 
 enum { ORDER_SIT, ORDER_WATCH, ORDER_LEAVE };
+
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+#define WAITV_32 2u /* FUTEX_32 of newer headers: a word of 32 bits, shared by processes */
+
+struct waitv { uint64_t value, address; uint32_t flags, unused; }; /* the kernel's struct futex_waitv */
 
 /* Words of other processes: not the private kind. */
 static void sleep_on(_Atomic uint32_t *word, uint32_t seen)
@@ -82,44 +92,95 @@ static void name_lost(weft_mpi_ep *e, int rank, int thread)
     weft_local_place_text(a, place, sizeof place);
     peers_text(e, rank, peers, sizeof peers);
     snprintf(text, sizeof text, "rank %d %s while in %s%s", rank, how, place, peers);
+    /* Printed first: there may be no time for more. */
+    if (e->lost && atomic_exchange(&e->node->named, 1) == 0) e->lost(e->lost_ud, text);
     weft__mpi_record(e, rank, WEFT_ERR_PEER, text);
-    if (e->lost) e->lost(e->lost_ud, text);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
 
-/* Until the neighbour has ended or left its seat in good order, or this rank is to leave. */
-static void watch_neighbour(weft_mpi_ep *e)
+static _Atomic uint32_t *word_of(const weft_mpi_ep *e, int i) { return &e->seats[e->watch.next[i]].held[i].word; }
+
+/* Makes the kernel wake a sleeper on the word when its holder ends. False when nobody holds it any more; *seen: what to
+ * expect there while it is held. */
+static bool lie_in_wait(_Atomic uint32_t *word, uint32_t *seen)
 {
-    _Atomic uint32_t *word = &e->seats[e->watch.next].held;
-    while (atomic_load(&e->watch.order) == ORDER_WATCH) {
-        uint32_t seen = atomic_load(word);
-        if (seen == 0) return;
-        if (seen & FUTEX_OWNER_DIED) return;
-        /* The kernel wakes only if it is told that somebody sleeps; it clears the thread's number. */
-        if (!(seen & FUTEX_WAITERS) && !atomic_compare_exchange_strong(word, &seen, seen | FUTEX_WAITERS)) continue;
-        sleep_on(word, seen | FUTEX_WAITERS);
-        if (atomic_load(word) & FUTEX_OWNER_DIED) name_lost(e, e->watch.next, (int)(seen & FUTEX_TID_MASK));
+    for (;;) {
+        uint32_t now = atomic_load(word);
+        *seen = now | FUTEX_WAITERS;
+        if (now == 0 || now & FUTEX_OWNER_DIED) return false;
+        if (now & FUTEX_WAITERS || atomic_compare_exchange_strong(word, &now, *seen)) return true;
     }
+}
+
+/* On all words at once; kernels before 5.16 cannot, and some sandboxes do not let: then on the first. */
+static void sleep_on_any(struct waitv *waits, int n)
+{
+    if (syscall(SYS_futex_waitv, waits, n, 0, NULL, 0) >= 0 || errno == EAGAIN || errno == EINTR) return;
+    sleep_on((_Atomic uint32_t *)(uintptr_t)waits[0].address, (uint32_t)waits[0].value);
+}
+
+/* Until all that it watches have ended or left their seats in good order, or this rank is to leave. */
+static void watch_neighbours(weft_mpi_ep *e)
+{
+    mpi_watch *w = &e->watch;
+    uint32_t held[WEFT_MPI_WATCHERS] = {0};
+    while (atomic_load(&w->order) == ORDER_WATCH) {
+        struct waitv waits[WEFT_MPI_WATCHERS];
+        int n = 0;
+        for (int i = 0; i < w->n; i++) {
+            uint32_t seen;
+            if (w->over[i]) continue;
+            w->over[i] = !lie_in_wait(word_of(e, i), &seen);
+            if (w->over[i] && seen & FUTEX_OWNER_DIED) name_lost(e, w->next[i], (int)(held[i] & FUTEX_TID_MASK));
+            if (w->over[i]) continue;
+            held[i] = seen;
+            waits[n++] = (struct waitv){.value = seen, .address = (uintptr_t)word_of(e, i), .flags = WAITV_32};
+        }
+        if (n == 0) return;
+        sleep_on_any(waits, n);
+    }
+}
+
+/* The list of this thread instead of the C library's: it locks no mutex that is in that. */
+static void take_seat(mpi_watch *w, mpi_seat *seat)
+{
+    static_assert(sizeof(mpi_hold) == sizeof(struct robust_list), "words lie as far apart as entries");
+    for (int i = 0; i < WEFT_MPI_WATCHERS; i++)
+        w->entry[i].next = i + 1 < WEFT_MPI_WATCHERS ? &w->entry[i + 1] : &w->head.list;
+    w->head = (struct robust_list_head){.list = {&w->entry[0]}, .futex_offset = (char *)&seat->held[0].word - (char *)&w->entry[0]};
+    if (syscall(SYS_set_robust_list, &w->head, sizeof w->head) != 0) return; /* its end will be the launcher's to report */
+    for (int i = 0; i < WEFT_MPI_WATCHERS; i++) atomic_store(&seat->held[i].word, (uint32_t)syscall(SYS_gettid));
+}
+
+static void leave_seat(mpi_seat *seat)
+{
+    for (int i = 0; i < WEFT_MPI_WATCHERS; i++) {
+        atomic_store(&seat->held[i].word, 0); /* in good order */
+        wake(&seat->held[i].word);
+    }
+}
+
+/* Asleep but for a moment that counts. Refused to most users; then it gets its turn like others. */
+static void go_first(void)
+{
+    struct sched_param first = {.sched_priority = 1};
+    (void)pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);
 }
 
 static void *watch_main(void *ud)
 {
     weft_mpi_ep *e = ud;
     mpi_watch *w = &e->watch;
-    _Atomic uint32_t *mine = &e->seats[e->info.rank].held;
-    w->entry.next = &w->head.list;
-    w->head = (struct robust_list_head){.list = {&w->entry}, .futex_offset = (char *)mine - (char *)&w->entry};
-    /* Instead of the C library's list of this thread, which locks no mutex that is in it. */
-    bool good = syscall(SYS_set_robust_list, &w->head, sizeof w->head) == 0;
-    if (good) atomic_store(mine, (uint32_t)syscall(SYS_gettid));
+    mpi_seat *seat = &e->seats[e->info.rank];
+    go_first();
+    take_seat(w, seat);
     atomic_store(&w->seated, 1);
     wake(&w->seated);
     while (atomic_load(&w->order) == ORDER_SIT) sleep_on(&w->order, ORDER_SIT);
-    watch_neighbour(e);
+    watch_neighbours(e);
     while (atomic_load(&w->order) == ORDER_WATCH) sleep_on(&w->order, ORDER_WATCH);
-    atomic_store(mine, 0); /* in good order */
-    wake(mine);
+    leave_seat(seat);
     atomic_store(&w->ended, 1);
     return NULL;
 }
@@ -144,10 +205,10 @@ weft_status weft__mpi_sit(weft_mpi_ep *e)
 void weft__mpi_watch_next(weft_mpi_ep *e)
 {
     mpi_watch *w = &e->watch;
-    int ranks = e->info.size, next = (e->info.rank + 1) % ranks;
+    int ranks = e->info.size;
     if (!w->running) return;
-    while (atomic_load(&e->map.areas[next].pid) == 0) next = (next + 1) % ranks; /* of another node */
-    w->next = next;
+    for (int p = (e->info.rank + 1) % ranks; p != e->info.rank && w->n < WEFT_MPI_WATCHERS; p = (p + 1) % ranks)
+        if (atomic_load(&e->map.areas[p].pid) != 0) w->next[w->n++] = p; /* of this node */
     atomic_store(&w->order, ORDER_WATCH);
     wake(&w->order);
 }
@@ -161,7 +222,7 @@ void weft__mpi_stand_up(weft_mpi_ep *e)
     /* It may be about to sleep on a word that nobody wakes again. */
     while (!atomic_load(&w->ended)) {
         wake(&w->order);
-        wake(&e->seats[w->next].held);
+        for (int i = 0; i < w->n; i++) wake(word_of(e, i));
         nanosleep(&nap, NULL);
     }
     pthread_join(w->thread, NULL);

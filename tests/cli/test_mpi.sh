@@ -28,9 +28,15 @@ g36_crowded_threads_are_said() {
   [ $code = 0 ] && grep -q '^weft: warning: rank 0 has 700 threads and may use [0-9]* processor.* share.*--threads [0-9]* fits' "$tmp/stderr" ||
     fail "$mpi: crowded threads: exit $code: $(head -3 "$tmp/stderr")"
 }
-# dies PART WHAT: the launcher says how the rank ended, and a survivor of Weft in what it was.
+# dies FAULT PART WHAT: the launcher says how the rank ended, and a survivor of Weft in what it was. Where many more
+# processes run than there are processors, the launcher may kill the survivors before one of them has its turn.
 dies() {
-  [ "$code" != 0 ] && grep -qF "weft: $1" "$tmp/stderr" || fail "$mpi, $2: exit $code: no '$1': $(head -5 "$tmp/stderr")"
+  local try
+  for try in 1 2 3; do
+    WEFT_FAULT=$1 ranks 3 attention "$case" --cp 3 --cp-strategy ring
+    [ "$code" != 0 ] && grep -qF "weft: $2" "$tmp/stderr" && return
+  done
+  fail "$mpi, $3: exit $code: no '$2': $(head -5 "$tmp/stderr")"
 }
 # one_rank VAR=VALUE: two ranks, the second with this in its environment.
 one_rank() {
@@ -69,8 +75,9 @@ for mpi in openmpi mpich; do
   WEFT_FAULT=fail:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
   expect 3 "weft: rank 1: injected fault at cp.ring" "a rank that fails"
   WEFT_FAULT=stop:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring --timeout 1
-  expect 3 "rank 1 (group cp, tag" "a rank that is stuck"
-  head -1 "$tmp/stderr" | grep -q "; rank 1 is .*in cp.ring.forward, layer 0, step 1" || fail "$mpi: the stuck rank's place: $(head -1 "$tmp/stderr")"
+  # Rank 0 may wait for rank 2, which waits for rank 1: the chain is told to its end.
+  expect 3 "passed its deadline of 1 s" "a rank that is stuck"
+  head -1 "$tmp/stderr" | grep -q "[;:] rank 1 is .*in cp.ring.forward, layer 0, step 1" || fail "$mpi: the stuck rank's place: $(head -1 "$tmp/stderr")"
 
   # The same with every rank on a node of its own, as MPICH can pretend: failures and places travel by message.
   if [ "$mpi" = mpich ]; then
@@ -78,7 +85,9 @@ for mpi in openmpi mpich; do
     WEFT_FAULT=fail:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
     expect 3 "weft: rank 1: injected fault at cp.ring" "a rank of another node that fails"
     WEFT_FAULT=stop:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring --timeout 1
-    expect 3 "; rank 1 is in cp.ring.forward, layer 0, step 1 for " "a rank of another node that is stuck"
+    # Ranks of several nodes whose deadlines pass together do not know of each other yet: each may have its line.
+    [ $code = 3 ] && head -1 "$tmp/stderr" | grep -q "passed its deadline of 1 s.*[;:] rank 1 is in cp.ring.forward, layer 0, step 1 for " ||
+      fail "$mpi, a rank of another node that is stuck: exit $code: $(head -1 "$tmp/stderr")"
     unset MPIR_CVAR_NOLOCAL
   fi
 
@@ -87,10 +96,8 @@ for mpi in openmpi mpich; do
   expect 3 "weft: rank 1: injected fault at cp.ring" "a rank that fails and frees"
 
   # A rank that is killed or leaves is named, with its place, before the launcher ends the others.
-  WEFT_FAULT=kill:rank=1:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
-  dies "rank 1 was killed by signal 9 (Killed) while in cp.ring.forward, layer 0, step 1" "a rank that is killed"
-  WEFT_FAULT=exit:rank=2:site=cp.ring:hit=2 ranks 3 attention "$case" --cp 3 --cp-strategy ring
-  dies "rank 2 exited with code 5 while in cp.ring.forward, layer 0, step 1" "a rank that exits"
+  dies kill:rank=1:site=cp.ring:hit=2 "rank 1 was killed by signal 9 (Killed) while in cp.ring.forward, layer 0, step 1" "a rank that is killed"
+  dies exit:rank=2:site=cp.ring:hit=2 "rank 2 exited with code 5 while in cp.ring.forward, layer 0, step 1" "a rank that exits"
 
   # The program alone, without plugins beside it: on all ranks, and on one of them.
   cp "$WEFT" "$tmp/weft-alone"
