@@ -3,6 +3,16 @@
 set(WEFT_MPI "auto" CACHE STRING "MPI plugins: auto (all that are found), off, or a list of openmpi;mpich that must be found")
 set(WEFT_MPI_FOUND "")
 
+# An MPI that is installed later is found by the next `make`: packages leave a file in these folders.
+execute_process(COMMAND ${PKG_CONFIG_EXECUTABLE} --variable pc_path pkg-config OUTPUT_VARIABLE weft_pc_path
+  ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+string(REPLACE ":" ";" weft_pc_path "${weft_pc_path}")
+foreach(folder IN LISTS weft_pc_path)
+  if(IS_DIRECTORY ${folder})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder})
+  endif()
+endforeach()
+
 # By pkg-config, else by the library's compiler wrapper.
 function(weft_find_mpi name wrapper)
   string(TOUPPER ${name} key)
