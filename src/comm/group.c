@@ -88,6 +88,7 @@ static void handle_free(weft_group *g)
 weft_status weft_group_self(weft_group **out)
 {
     weft_status st;
+    if (!out) return weft_fail(WEFT_ERR_REFUSED, "weft_group_self: the group's place is NULL");
     weft_group *g = handle_create();
     if (!g) return WEFT_ERR_MEMORY;
     WEFT_TRY_OR(st, weft_world_self(&g->world, g->own), fail);
@@ -104,7 +105,7 @@ fail:
 weft_status weft_group_mpi_handle(weft_group **out, const void *comm, size_t bytes, const char *mpi)
 {
     weft_status st;
-    if (!comm) return weft_fail(WEFT_ERR_REFUSED, "a group from MPI needs a communicator; it is NULL");
+    if (!comm || !out) return weft_fail(WEFT_ERR_REFUSED, "a group from MPI needs %s; it is NULL", comm ? "a place" : "a communicator");
     weft_group *g = handle_create();
     if (!g) return WEFT_ERR_MEMORY;
     WEFT_TRY_OR(st, weft_mpi_load(&g->mpi, mpi), fail);

@@ -59,13 +59,16 @@ static void record_no_start(supervisor *s, int rank, int error)
     weft_local_abort(s->map, rank, WEFT_ERR_LIBRARY, text);
 }
 
-static void record_exit(supervisor *s, int rank, int code)
+/* A verdict comes only from a rank that closed its world: a library that gives up calls exit(1), as OpenMP does without
+ * threads, and that is no failed comparison. */
+static void record_exit(supervisor *s, int rank, int code, bool joined)
 {
+    weft_status st = joined || code == 1 ? WEFT_ERR_PEER : status_of_code(code);
     char place[80], text[WEFT_LOCAL_MESSAGE];
     weft_local_place_text(&s->map->areas[rank], place, sizeof place);
     snprintf(text, sizeof text, "rank %d exited with code %d while in %s%s", rank, code, place,
              code == 0 ? ", without closing its world" : "");
-    weft_local_abort(s->map, rank, status_of_code(code), text);
+    weft_local_abort(s->map, rank, st, text);
 }
 
 /* A rank that closed its world in good order may carry a verdict in its exit code (a comparison failed):
@@ -80,7 +83,7 @@ static void judge(supervisor *s, int rank, int wait_status)
     weft_local_reopen_record(s->map, rank);
     if (no_start) record_no_start(s, rank, no_start);
     else if (killed) record_killed(s, rank, WTERMSIG(wait_status));
-    else if (state == WEFT_LOCAL_JOINED || (state == WEFT_LOCAL_ABSENT && code != 0)) record_exit(s, rank, code);
+    else if (state == WEFT_LOCAL_JOINED || (state == WEFT_LOCAL_ABSENT && code != 0)) record_exit(s, rank, code, state == WEFT_LOCAL_JOINED);
     else if (code != 0 && s->odd_rank < 0) s->odd_rank = rank, s->odd_code = code;
     atomic_store(&a->gone, 1);
     for (int r = 0; r < s->ranks; r++) weft_local_ring_bell(&s->map->areas[r]);

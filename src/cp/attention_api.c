@@ -68,6 +68,7 @@ static weft_status precision_of(weft_attention_precision given, weft_prec *out)
 static weft_status read_params(const weft_attention_params *given, weft_attention_params *p, weft_cp_problem *problem)
 {
     weft_attention_params_init(p, sizeof *p);
+    if (!given) return weft_fail(WEFT_ERR_REFUSED, "attention: the parameters are NULL");
     WEFT_TRY(take_struct(p, sizeof *p, given, given->size, "weft_attention_params"));
     if (p->threads < 0)
         return weft_fail(WEFT_ERR_REFUSED, "attention: %d threads; give 1 or more, or 0 for cores / ranks", p->threads);
@@ -193,6 +194,7 @@ static weft_status prepare(weft_attention **out, weft_group *group, const weft_a
 {
     weft_attention_params p;
     weft_cp_problem problem;
+    if (!out) return weft_fail(WEFT_ERR_REFUSED, "attention: the place of the plan is NULL");
     WEFT_TRY(read_params(given, &p, &problem));
     WEFT_TRY(read_options(&p, options));
     weft_ctx *ctx = weft_world_ctx(weft_group_world(group));
@@ -213,7 +215,7 @@ weft_status weft_attention_create(weft_attention **out, weft_group *group, const
     weft_attention *a = NULL;
     weft_cp_options options = {0};
     weft_status st;
-    WEFT_TRY_OR(st, weft_agree(weft_group_comm(group), prepare(&a, group, params, &options)), fail);
+    WEFT_TRY_OR(st, weft_agree(weft_group_comm(group), prepare(out ? &a : NULL, group, params, &options)), fail);
     WEFT_TRY_OR(st, weft_cp_plan_create(&a->plan, a->arena, &a->kern, a->comm, &a->problem, &options), fail);
     a->problem.alibi = NULL; /* the plan has its copy; the caller's may go */
     WEFT_TRY_OR(st, weft_agree(a->comm, alloc_all(a)), fail);
@@ -243,8 +245,11 @@ static weft_status need(const void *pointer, int64_t rows, const char *name, con
     return weft_fail(WEFT_ERR_REFUSED, "attention %s: %s is NULL", call, name);
 }
 
-static weft_status need_stride(int64_t stride, int64_t width, const char *name)
+static weft_status need_stride(int64_t stride, int64_t rows, int64_t width, const char *name)
 {
+    int64_t bytes;
+    if (!weft_mul_i64(stride, weft_max_i64(rows, 1) * (int64_t)sizeof(double), &bytes))
+        return weft_fail(WEFT_ERR_REFUSED, "attention: %s has %lld elements between rows, more than memory has", name, (long long)stride);
     if (stride == 0 || stride >= width) return WEFT_OK;
     return weft_fail(WEFT_ERR_REFUSED, "attention: %s has %lld elements between rows, a row has %lld", name,
                      (long long)stride, (long long)width);
@@ -271,7 +276,7 @@ static weft_status check_io(const weft_attention *a, const weft_attention_io *io
     for (size_t i = 0; i < sizeof array / sizeof *array; i++) {
         if (!array[i].needed) continue;
         WEFT_TRY(need(array[i].pointer, a->rows, array[i].name, call));
-        WEFT_TRY(need_stride(array[i].stride, array[i].width, array[i].name));
+        WEFT_TRY(need_stride(array[i].stride, a->rows, array[i].width, array[i].name));
     }
     if (p->sinks && !io->sinks) return weft_fail(WEFT_ERR_REFUSED, "attention %s: the plan has sinks, io.sinks is NULL", call);
     int align = weft_cp_kept_bytes(a->plan) ? STATE_ALIGN : (int)sizeof(double);
@@ -304,6 +309,7 @@ static weft_status run(weft_attention *a, const weft_attention_io *given, bool b
     weft_cp_io x;
     weft_counters before, after;
     weft_attention_io_init(&io, sizeof io);
+    if (!given) return weft_fail(WEFT_ERR_REFUSED, "attention %s: io is NULL", backward ? "backward" : "forward");
     WEFT_TRY(take_struct(&io, sizeof io, given, given->size, "weft_attention_io"));
     WEFT_TRY(check_io(a, &io, backward));
     fill_io(a, &io, &x);

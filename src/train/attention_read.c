@@ -27,15 +27,26 @@ static weft_status meta_integer(const weft_st *f, const char *key, int64_t absen
     return st < 0 ? weft_fail_at(st, "%s: metadata %s: ", weft_st_path(f), key) : WEFT_OK;
 }
 
+/* "tol_fp32_dq": a limit that cannot be read, or under which nothing fails, is no limit. */
+static weft_status check_limit(const weft_st *f, const char *key)
+{
+    double v;
+    weft_status st = weft_parse_f64(weft_st_meta(f, key), &v);
+    if (st < 0) return weft_fail_at(st, "%s: metadata %s: ", weft_st_path(f), key);
+    if (isfinite(v) && v > 0) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED, "%s: metadata %s is %g; a limit is above 0", weft_st_path(f), key, v);
+}
+
 /* A misspelt key would be ignored in silence, and the mask it asks for with it. Keys that resemble none of ours
  * belong to the file's maker. */
-static weft_status check_meta_key(const char *path, const char *key)
+static weft_status check_meta_key(const weft_st *f, const char *path, const char *key)
 {
     static const char *const known[] = {"causal", "window_left", "window_right", "prefix", "scale",
                                         "softcap", "dropout", "dropout_seed"};
     enum { KNOWN = sizeof known / sizeof *known };
     for (int i = 0; i < KNOWN; i++)
         if (!strcmp(key, known[i])) return WEFT_OK;
+    if (!strncmp(key, "tol_fp32_", 9) || !strncmp(key, "tol_bf16_", 9)) return check_limit(f, key);
     const char *near = !strncmp(key, "window", 6) ? "window_left" : weft_suggest(key, known, KNOWN);
     if (!near || !strncmp(key, "tol_", 4)) return WEFT_OK;
     return weft_fail(WEFT_ERR_REFUSED, "%s: metadata key \"%s\" is not known; did you mean \"%s\"?", path, key, near);
@@ -62,7 +73,7 @@ static weft_status read_meta(weft_attention_case *c)
     weft_cp_problem *p = &c->problem;
     int64_t causal = 0;
     const char *key = NULL;
-    for (int i = 0; (key = weft_st_meta_key(c->file, i)); i++) WEFT_TRY(check_meta_key(c->name, key));
+    for (int i = 0; (key = weft_st_meta_key(c->file, i)); i++) WEFT_TRY(check_meta_key(c->file, c->name, key));
     WEFT_TRY(meta_integer(c->file, "causal", 0, &causal));
     WEFT_TRY(meta_integer(c->file, "window_left", -1, &p->mask.left));
     WEFT_TRY(meta_integer(c->file, "window_right", -1, &p->mask.right));

@@ -62,6 +62,8 @@ weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *t
     int64_t n = 1, *cu, *first, total;
     bool random = !strncmp(text, "random:", 7);
     if (random) WEFT_TRY(number(text + 7, 1, &n));
+    if (n > INT32_MAX)
+        return weft_fail(WEFT_ERR_REFUSED, "docs: random:%lld documents; at most %d", (long long)n, INT32_MAX);
     for (const char *s = random ? NULL : text; s && (s = strchr(s, ',')); s++) n++;
     if (!weft_mul_i64(B, n + 1, &total)) return weft_fail(WEFT_ERR_REFUSED, "docs: too many documents");
     WEFT_TRY(WEFT_NEW(arena, total, "documents", &cu));

@@ -1,6 +1,8 @@
 /* eval.c — loss on held-out sequences, sharded and normalised exactly as in training. */
 #include "train/trainer_impl.h"
 
+#include <math.h>
+
 weft_status weft_trainer_eval(weft_trainer *t, int64_t sequences, double *loss)
 {
     int64_t B = t->run->o->micro_batch, T = t->run->o->seq_length, dp = t->run->mesh.dp;
@@ -25,5 +27,7 @@ weft_status weft_trainer_eval(weft_trainer *t, int64_t sequences, double *loss)
             "no held-out sequence has a label; raise data.valid_fraction (%lld sequences of %lld tokens are held out)",
             (long long)available, (long long)T);
     *loss = sum[0] / sum[1];
+    if (!isfinite(*loss)) /* a number that nobody should compare with */
+        return weft_fail(WEFT_ERR_NUMERIC, "the held-out loss is not finite: the weights are damaged, or training diverged");
     return WEFT_OK;
 }

@@ -111,8 +111,9 @@ void weft_train_report_init(weft_train_report *report, size_t size)
 
 weft_status weft_train_step(weft_train *t, weft_train_report *report)
 {
-    size_t size = report->size;
     weft_record r;
+    if (!report) return weft_fail(WEFT_ERR_REFUSED, "weft_train_step: the report is NULL");
+    size_t size = report->size;
     if (size < sizeof(size_t) || size > sizeof *report)
         return weft_fail(
             WEFT_ERR_REFUSED,
@@ -138,6 +139,7 @@ weft_status weft_train_step(weft_train *t, weft_train_report *report)
 
 weft_status weft_train_eval(weft_train *t, int64_t sequences, double *loss)
 {
+    if (!loss) return weft_fail(WEFT_ERR_REFUSED, "weft_train_eval: the place of the loss is NULL");
     return weft_trainer_eval(t->trainer, sequences, loss);
 }
 weft_status weft_train_save(weft_train *t, const char *dir) { return weft_trainer_save(t->trainer, dir); }

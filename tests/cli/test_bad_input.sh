@@ -80,6 +80,10 @@ head = json.loads(raw[8:8 + n]); head['__metadata__'][sys.argv[3]] = sys.argv[4]
 text = json.dumps(head).encode(); open(sys.argv[2], 'wb').write(struct.pack('<Q', len(text)) + text + raw[8 + n:])
 P
 }
+for limit in 2e-O6 x nan 1e400 0 -2e-6 inf; do
+  edit limit tol_fp32_o "$limit"; refused 'tol_fp32_o' attention "$tmp/limit"
+done
+refused 'at most' attention --make "T=5 H=2 D=8 docs=random:9223372036854775807"
 edit softcap softcap 1e-300; refused 'softcap is 1e-300' attention "$tmp/softcap"
 for word in softcap=1e-40 softcap=1e39 scale=1e39 scale=-1e-39; do
   refused 'outside of fp32' attention --make "T=8 H=2 D=4 causal $word" --cp 2
@@ -139,6 +143,15 @@ refused 'is a path' train --data "$tmp/data.txt" --seq-length 64 --name ../elsew
 cp "$case" "$tmp/own.safetensors"
 refused 'the case itself' attention "$tmp/own.safetensors" --out "$tmp/own.safetensors"
 refused 'seed' eval "$llama" --data "$tmp/data.txt" --seed 3 # it would not act
+cp -r "$llama" "$tmp/damaged"
+python3 - "$tmp/damaged/model.safetensors" <<'P'
+import json, struct, sys
+raw = bytearray(open(sys.argv[1], 'rb').read()); n = struct.unpack('<Q', raw[:8])[0]
+at = 8 + n + json.loads(raw[8:8 + n])['model.norm.weight']['data_offsets'][0]
+raw[at:at + 4] = struct.pack('<f', float('nan')); open(sys.argv[1], 'wb').write(raw)
+P
+( cd "$tmp" && timeout 60 "$WEFT" eval damaged --data data.txt --seq-length 16 --cp 2 >stdout 2>stderr </dev/null ); code=$?
+[ $code = 3 ] && grep -q 'not finite' "$tmp/stderr" || fail "eval of damaged weights: exit $code, $(cat "$tmp/stdout" "$tmp/stderr")"
 refused 'nothing to evaluate' eval "$llama" --data "$tmp/data.txt" --eval-sequences 0
 refused 'seq' train --data "$tmp/data.txt" --seq-length 16G
 

@@ -75,6 +75,14 @@ static weft_status play_exit7(rank_env *e)
     return steps(e, 1000);
 }
 
+/* What OpenMP does when a thread cannot be started; 1 is also the code of a failed comparison. */
+static weft_status play_exit1(rank_env *e)
+{
+    WEFT_TRY(steps(e, 3));
+    if (e->rank == 1) _exit(1);
+    return steps(e, 1000);
+}
+
 static weft_status play_exit0(rank_env *e)
 {
     WEFT_TRY(steps(e, 3));
@@ -175,7 +183,7 @@ static weft_status play_cores(rank_env *e)
 static weft_status play_verdict(rank_env *e) { return steps(e, 2); } /* then exits with code 1, all in order */
 
 static const struct { const char *name; weft_status (*play)(rank_env *); } scenarios[] = {
-    {"normal", play_normal}, {"fault", play_fault}, {"exit7", play_exit7},   {"exit0", play_exit0},
+    {"normal", play_normal}, {"fault", play_fault}, {"exit7", play_exit7},   {"exit1", play_exit1}, {"exit0", play_exit0},
     {"stopped", play_stopped}, {"nofile", play_nofile}, {"nan", play_nan},   {"hold", play_hold},
     {"usr1", play_usr1},     {"cores", play_cores}, {"verdict", play_verdict},
     {"late", play_late},     {"midway", play_midway}, {"hang", play_hang},
@@ -301,6 +309,9 @@ static void a_rank_that_leaves_is_named(void **state)
     result x = run("exit7", 3);
     assert_int_equal(x.exit_code, 3);
     assert_has(x.message, "rank 1 exited with code 7 while in test.steps, layer 1, step 2");
+    x = run("exit1", 3);
+    assert_int_equal(x.exit_code, 3);
+    assert_has(x.message, "rank 1 exited with code 1 while in test.steps, layer 1, step 2");
     x = run("exit0", 3);
     assert_int_equal(x.exit_code, 3);
     assert_has(x.message, "rank 1 exited with code 0 while in test.steps, layer 1, step 2, without closing its world");

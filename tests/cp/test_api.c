@@ -460,8 +460,16 @@ static weft_status calls_out_of_order(weft_group *group, void *ud)
     io.k_stride = 0;
     io.reserved = 7;
     if (st >= 0) st = expect(weft_attention_forward(a, &io), "reserved is 7");
+    io.reserved = 0;
+    io.q_stride = INT64_MAX;
+    if (st >= 0) st = expect(weft_attention_forward(a, &io), "more than memory has");
+    if (st >= 0) st = expect(weft_attention_backward(a, NULL), "io is NULL");
     io.size = 0;
     if (st >= 0) st = expect(weft_attention_forward(a, &io), "_init");
+    weft_attention *none = NULL;
+    if (st >= 0) st = expect(weft_attention_create(&none, group, NULL), "parameters are NULL");
+    if (st >= 0) st = expect(weft_attention_create(NULL, group, NULL), "place of the plan is NULL");
+    if (st >= 0) st = expect(weft_group_self(NULL), "NULL");
     weft_attention_destroy(a);
     return st;
 }
