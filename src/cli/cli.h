@@ -43,6 +43,8 @@ int weft_launch_mpi(weft_cli *cli, const weft_mpi_launch *launch, weft_status so
 void weft_launch_forward(void);
 /* The last error as this rank's own line, and time to forward it: for a rank that cannot agree with the others. */
 void weft_launch_print_alone(const weft_mpi_launch *launch);
+/* weft_mpi_start; past the deadline the process says so and ends. COLLECTIVE over the job */
+weft_status weft_launch_start_mpi(const weft_mpi_launch *launch, weft_mpi *mpi, double seconds);
 weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads);
 int weft_launch_ranks(const weft_cli *cli);
 

@@ -185,7 +185,7 @@ int weft_launch_mpi(weft_cli *cli, const weft_mpi_launch *l, weft_status so_far)
     else weft_ctx_init(&ctx);
     snprintf(message, sizeof message, "%s", so_far < 0 ? weft_last_error() : "");
     weft_status st = weft_mpi_load(&mpi, l->mpi);
-    if (st >= 0) st = weft_mpi_start(mpi);
+    if (st >= 0) st = weft_launch_start_mpi(l, mpi, cli->options.timeout > 0 ? cli->options.timeout : WEFT_DEFAULT_TIMEOUT);
     bool started = st >= 0;
     if (st >= 0) st = weft_world_mpi(&world, &ctx, mpi, &options);
     if (st >= 0) code = run_in_world(cli, l, mpi, world, so_far < 0 ? weft_fail(so_far, "%s", message) : WEFT_OK);

@@ -66,6 +66,8 @@ weft_status weft_local_supervise(const weft_spawn *spawn, int *exit_code);
 /* In a child: *local and *rank from the environment; *local NULL when this process was not started so. */
 weft_status weft_local_from_env(weft_local **local, int *rank);
 
+#define WEFT_DEFAULT_TIMEOUT 120.0 /* seconds of every wait, joining included, unless somebody says otherwise */
+
 /* MPI, through a plugin for each library (mpi_abi.h). A launcher is found by the environment alone. */
 typedef struct weft_mpi weft_mpi; /* a loaded plugin */
 typedef struct weft_mpi_launch {

@@ -4,8 +4,6 @@
 
 #include "comm/transport.h"
 
-#define WEFT_DEFAULT_TIMEOUT 120.0 /* seconds; also of joining */
-
 enum { WEFT_COMM_NAME = 32, WEFT_MESSAGE = 1024 };
 
 /* Room for partial sums of one round of a reduction; larger sums take more rounds. It fits the second-level

@@ -69,6 +69,10 @@ for mpi in openmpi mpich; do
   expect 2 "weft info runs as one" "a command for one rank"
   ranks 2 nothing
   expect 2 "unknown command 'nothing'" "an unknown command"
+  # a rank that never comes to MPI_Init
+  timeout 60 "mpirun.$mpi" -n 1 "$WEFT" attention "$case" --cp 2 --timeout 1 : -n 1 sleep 40 >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
+  [ $code = 3 ] && grep -q '^weft: .* rank 0 on .*: MPI_Init did not return within 1 s' "$tmp/stderr" ||
+    fail "$mpi: a rank that never comes: exit $code: $(head -3 "$tmp/stderr")"
   WEFT_MPI=lam ranks 2 attention "$case" --cp 2
   [ $code = 2 ] && head -1 "$tmp/stderr" | grep -qF "rank 0 on $(hostname): WEFT_MPI=lam; possible are openmpi, mpich, none" ||
     fail "$mpi, an unknown MPI: exit $code: $(head -3 "$tmp/stderr")"
