@@ -524,6 +524,14 @@ static void local_close(void *ep, bool orderly)
     weft_arena_destroy(e->arena); /* holds e itself */
 }
 
+static void local_cpus(void *ep, int *cpus, int *sharers)
+{
+    const weft_local *map = ((endpoint *)ep)->map;
+    cpu_set_t set;
+    *cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    *sharers = map->header->pinned ? 1 : map->header->ranks;
+}
+
 static const weft_transport local = {
     .name = "local",
     .desc = "ranks of one machine over shared memory",
@@ -535,6 +543,7 @@ static const weft_transport local = {
     .idle = local_idle,
     .failure = local_failure,
     .abort = local_abort,
+    .cpus = local_cpus,
     .place = local_place,
     .waiting = local_waiting,
     .peer_state = local_peer_state,

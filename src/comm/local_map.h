@@ -63,6 +63,7 @@ typedef struct local_pair { /* messages from src to dst; positions count bytes o
 typedef struct local_header {
     uint64_t magic;
     int32_t ranks, cores, threads; /* cores: that the creator may use; threads: per rank, 0 unknown */
+    int32_t pinned;                /* each rank has processors of its own */
     double timeout;                    /* of joining, and of a new world's waits; seconds */
     uint64_t ring_bytes, total_bytes;  /* total: without the slices */
     uint64_t slice_bytes;              /* of one rank; 0: no memory is read in place */

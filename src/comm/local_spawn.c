@@ -58,6 +58,7 @@ weft_status weft_spawner_init(weft_spawner *s, const weft_spawn *spawn, weft_loc
                         .threads = threads_for(spawn, cores), .signals = *signals};
     s->pin = sched_getaffinity(0, sizeof s->allowed, &s->allowed) == 0 && (int64_t)s->threads * s->ranks <= cores;
     map->header->threads = s->threads;
+    map->header->pinned = s->pin;
     return make_env(s);
 }
 
