@@ -20,8 +20,7 @@ yes libfyaml "$(pkg-config --modversion libfyaml 2>/dev/null)"
 if [ "$(cached WEFT_OPENMP)" = ON ]; then yes OpenMP "$(cached OpenMP_C_FLAGS)"; else no OpenMP "switched off: one thread per rank"; fi
 
 plugins=$(cd "$1" && ls libweft_mpi_*.so 2>/dev/null | tr '\n' ' ')
-if [ -n "$plugins" ]; then yes MPI "$plugins"; else no MPI "no plugin: libopenmpi-dev or libmpich-dev was not there (ranks are local processes)"; fi
-if pkg-config --exists hwloc 2>/dev/null; then yes hwloc "$(pkg-config --modversion hwloc) (not used yet)"; else no hwloc "not found (not used yet)"; fi
+if [ -n "$plugins" ]; then yes MPI "$plugins"; else no MPI "no plugin (ranks are local processes); for mpirun install libopenmpi-dev or libmpich-dev, then make"; fi
 
 flags=" $(grep -m 1 '^flags' /proc/cpuinfo 2>/dev/null) "
 has() { for f in "$@"; do [[ $flags == *" $f "* ]] || return 1; done; }

@@ -190,7 +190,7 @@ static weft_status compare(weft_attention_case *c, const weft_st_entry *got, int
 {
     const weft_view *dout = c->in[WEFT_CASE_DO];
     double floor = weft_norm2(dout->data, dout->dtype, weft_view_count(dout)) / 100;
-    weft_text_add(&report->note, "last 1/8  ");
+    weft_text_add(&report->note, "last 1/8");
     for (int i = 0; i < n; i++) {
         const weft_view *want = weft_st_find(c->file, got[i].name), *x = &got[i].view;
         if (!want || !strcmp(got[i].name, "dropout_mask")) continue; /* the mask follows from the seed */
@@ -200,7 +200,7 @@ static weft_status compare(weft_attention_case *c, const weft_st_entry *got, int
                            : weft_rel_l2(x->data, x->dtype, want->data, want->dtype, weft_view_count(x), floor);
         WEFT_TRY(weft_report_add(report, got[i].name, error, lse ? (narrow ? 1e-3 : 1e-5) : limit_of(c, got[i].name)));
         if (x->nd == 4)
-            weft_text_add(&report->note, "%s %.1e  ", got[i].name,
+            weft_text_add(&report->note, "  %s %.1e", got[i].name,
                           tail_error(want, x->data, x->dtype, floor / sqrt(8)));
     }
     weft_text_add(&report->note, "\n");
