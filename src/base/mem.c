@@ -5,8 +5,9 @@
 #include <string.h>
 
 enum { ALIGN = 64 };
-/* Chunks of host memory grow up to this: pages that nobody touches cost nothing there. */
-enum { CHUNK_MIN = 1 << 20, CHUNK_MAX = 64 << 20 };
+/* Chunks of host memory grow up to CHUNK_MAX: pages that nobody touches cost nothing there. They begin small, because every
+ * rank has several arenas that hold little. Larger requests than CHUNK_SHARED get chunks of their own. */
+enum { CHUNK_FIRST = 1 << 16, CHUNK_SHARED = 1 << 20, CHUNK_MAX = 64 << 20 };
 
 /* ---- host provider -------------------------------------------------------------------------------- */
 
@@ -86,7 +87,7 @@ weft_status weft_arena_create(weft_arena **out, weft_mem *mem, const char *name,
     a->mem = mem;
     a->name = name;
     a->provider = provider ? provider : &weft_mem_host;
-    a->grow = CHUNK_MIN;
+    a->grow = CHUNK_FIRST;
     *out = a;
     return WEFT_OK;
 }
@@ -136,7 +137,8 @@ static weft_status lists_have_room(weft_arena *a, const char *label)
  * device holds, is memory from the moment it is taken. */
 static size_t chunk_for(weft_arena *a, size_t need)
 {
-    if (need > CHUNK_MIN || a->provider->kind != WEFT_MEM_HOST) return need;
+    if (need > CHUNK_SHARED || a->provider->kind != WEFT_MEM_HOST) return need;
+    while (a->grow < need) a->grow *= 2;
     size_t bytes = a->grow;
     if (a->grow < CHUNK_MAX) a->grow *= 2;
     return bytes;
