@@ -102,18 +102,32 @@ static size_t piece_bytes(int ranks)
     return n < PIECE_MIN ? PIECE_MIN : n > PIECE_MAX ? PIECE_MAX : n;
 }
 
+/* The next n bytes of `left`. A look reads several files, so that small pieces share one: no rank takes more than
+ * piece_bytes after it. */
+static weft_status take_piece(weft_heap *h, size_t at, size_t n, size_t left, size_t asked, size_t done)
+{
+    if (n > h->unlooked) {
+        size_t room = weft_local_room(h->root);
+        if (left > room) return no_memory(asked, "the machine or a limit on this process leaves less", room + done);
+        h->unlooked = piece_bytes(h->map->header->ranks);
+    }
+    int error = reserve_pages(h, at, n);
+    if (error) return no_memory(asked, strerror(error), weft_local_room(h->root) + done);
+    h->unlooked -= n;
+    return WEFT_OK;
+}
+
 /* All of it or nothing. */
-static weft_status take_pages(const weft_heap *h, size_t at, size_t bytes, size_t asked)
+static weft_status take_pages(weft_heap *h, size_t at, size_t bytes, size_t asked)
 {
     size_t piece = piece_bytes(h->map->header->ranks);
     for (size_t done = 0, n; done < bytes; done += n) {
-        size_t left = bytes - done, room = weft_local_room(h->root);
-        int error = 0;
+        size_t left = bytes - done;
         n = left < piece ? left : piece;
-        if (left <= room) error = reserve_pages(h, at + done, n);
-        if (left <= room && !error) continue;
+        weft_status st = take_piece(h, at + done, n, left, asked, done);
+        if (st == WEFT_OK) continue;
         if (done > 0) drop_pages(h, at, done);
-        return no_memory(asked, error ? strerror(error) : "the machine or a limit on this process leaves less", room + done);
+        return st;
     }
     return WEFT_OK;
 }

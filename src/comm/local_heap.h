@@ -16,6 +16,7 @@ typedef struct weft_heap { /* one rank's slice; must not move: the provider poin
     const weft_local *map;
     const char *root;         /* of weft_local_room */
     size_t begin;             /* of the slice in the window */
+    size_t unlooked;          /* bytes that may be taken before the room is looked at again */
     heap_extent *free;        /* ascending, never adjacent */
     int64_t extents, capacity, live; /* live: allocations; at most live + 1 extents, so releasing needs no memory */
 } weft_heap;

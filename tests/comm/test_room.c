@@ -134,6 +134,27 @@ static void taking_stops_when_others_were_faster(void **state)
     assert_int_equal(alloc_under((int[]){10}, 1, 20 * MIB, &taken), WEFT_ERR_MEMORY);
 }
 
+/* Two ranks take at most 64 MiB each between two looks. */
+static void small_pieces_share_a_look(void **state)
+{
+    (void)state;
+    enum { N = 17 };
+    weft_local *map;
+    weft_heap heap;
+    void *p[N];
+    assert_ok(weft_local_create(&map, 2));
+    assert_ok(weft_heap_init(&heap, map, 1));
+    heap.root = dir.path;
+    put("proc/meminfo", "MemAvailable: 1048576 kB\n");
+    assert_ok(heap.provider.alloc(&heap, 4096, &p[0]));
+    put("proc/meminfo", "MemAvailable: 4 kB\n");
+    for (int i = 1; i < N - 1; i++) assert_ok(heap.provider.alloc(&heap, 4 * MIB, &p[i]));
+    assert_int_equal(heap.provider.alloc(&heap, 4 * MIB, &p[N - 1]), WEFT_ERR_MEMORY);
+    for (int i = 0; i < N - 1; i++) heap.provider.release(&heap, p[i], i ? 4 * MIB : 4096);
+    weft_heap_close(&heap);
+    weft_local_destroy(map);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +162,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(groups_of_version_2_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(groups_of_version_1_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(taking_stops_when_others_were_faster, setup, teardown),
+        cmocka_unit_test_setup_teardown(small_pieces_share_a_look, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
