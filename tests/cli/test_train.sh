@@ -1,20 +1,8 @@
 #!/usr/bin/env bash
 # labels: small
 # timeout: 300
-# `weft train` end to end: its folder, the same losses twice, on other layouts, after a kill; eval and reload.
-. "$(dirname "$0")/lib.sh"
-for i in $(seq 1 3000); do echo "line $i of a text that a small model can learn: $((i * i % 97))"; done >"$tmp/data.txt"
-model="--hidden-size 32 --num-layers 2 --num-attention-heads 4 --num-query-groups 2"
-common="$model --data data.txt --seq-length 257 --steps 6 --lr 3e-3 --warmup-steps 2 --global-batch-size 4 --threads 1"
-losses() { python3 -c 'import json,sys
-for l in open(sys.argv[1]): print(repr(json.loads(l)["loss"]))' "$tmp/runs/$1/metrics.jsonl"; }
-close() { python3 - "$1" "$2" "$3" <<'P' || fail "losses of $4 differ"
-import sys
-a, b = [float(x) for x in sys.argv[1].split()], [float(x) for x in sys.argv[2].split()]
-ok = len(a) == len(b) == 6 and max(abs(x - y) for x, y in zip(a, b)) <= float(sys.argv[3])
-sys.exit(not ok)
-P
-}
+# `weft train` end to end: its folder, the same losses twice, after a kill; eval and reload. Other layouts: test_train_layouts.sh.
+. "$(dirname "$0")/train_lib.sh"
 
 good train $common --name one
 good train $common --name two --cp 2
@@ -23,21 +11,6 @@ one=$(losses one); two=$(losses two)
 [ "$two" = "$(losses again)" ] || fail "the same run twice gave other bits"
 # six steps amplify fp32 rounding a little; a lost label or a scaled loss is a thousand times larger
 close "$one" "$two" 5e-5 "cp 1 and 2"
-good train $common --name ring3 --cp 3 --cp-strategy ring --cp-layout contiguous
-close "$one" "$(losses ring3)" 5e-5 "cp 1 and 3"
-good train $common --name dp2 --dp 2 --cp 2 --cp-strategy pcp
-close "$one" "$(losses dp2)" 5e-5 "dp 2 x cp 2"
-good train $common --name micro --micro-batch-size 4
-close "$one" "$(losses micro)" 5e-5 "accumulation and one micro-batch"
-good train $common --name wait --cp 2 --no-async-cp-comm
-[ "$two" = "$(losses wait)" ] || fail "waiting first changed bits"
-good train $common --name f64a --precision fp64; good train $common --name f64b --precision fp64 --cp 3
-close "$(losses f64a)" "$(losses f64b)" 1e-11 "fp64"
-good train $common --name docs1 --separator $'0\n' --document-mask
-good train $common --name docs2 --separator $'0\n' --document-mask --cp 2 --dp 2
-close "$(losses docs1)" "$(losses docs2)" 5e-5 "documents"
-good train $common --name b16 --cp 2 --precision bf16
-close "$one" "$(losses b16)" 5e-2 "bf16"
 
 # what the run leaves behind
 for f in config.yaml metrics.jsonl step-00000006/config.json step-00000006/model.safetensors; do

@@ -15,7 +15,8 @@ static const int worlds[] = {1, 2, 3, 5, 8};
 enum { CROWD = 41, RANKS = 64 }; /* a crowd is mostly simulated: the same code, and forty threads wait long */
 static const weft_sim_model sim_model = {1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, false, false};
 
-/* Under mpirun, what needs more ranks than there are is left out, and the simulator needs no repetition. */
+/* Under mpirun, what needs more ranks than there are is left out, and the simulator needs no repetition. Simulated ranks
+ * share a thread, so there is nothing in them for the thread sanitizer. */
 static weft_status run(int P, weft_rank_fn body, void *ud)
 {
     return P <= test_run_most() ? test_run(P, body, ud, 0) : WEFT_OK;
@@ -23,7 +24,7 @@ static weft_status run(int P, weft_rank_fn body, void *ud)
 
 static weft_status run_sim(int P, weft_rank_fn body, void *ud)
 {
-    return test_under_mpi() ? WEFT_OK : weft_run_sim(P, &sim_model, body, ud);
+    return test_under_mpi() || test_under_tsan() ? WEFT_OK : weft_run_sim(P, &sim_model, body, ud);
 }
 
 #define EACH_P(body, ud) \
@@ -333,14 +334,17 @@ static weft_status broadcast_body(weft_ctx *ctx, weft_world *w, void *ud)
     weft_comm *c;
     WEFT_TRY(open_all(&c, w));
     static const size_t sizes[] = {0, 1, 4095, ((size_t)3 << 20) + 5};
-    for (int root = 0; root < weft_comm_size(c); root++)
-        for (size_t k = 0; k < 4; k++) {
+    int P = weft_comm_size(c);
+    for (int root = 0; root < P; root++) {
+        size_t n = root == 0 || root == P - 1 ? 4 : 3; /* the longest from two roots only */
+        for (size_t k = 0; k < n; k++) {
             unsigned char *x = malloc(sizes[k] + 1);
             for (size_t i = 0; i < sizes[k]; i++) x[i] = weft_comm_rank(c) == root ? (unsigned char)(i * 7 + (size_t)root) : 0;
             WEFT_TRY(weft_broadcast(c, x, sizes[k], root));
             for (size_t i = 0; i < sizes[k]; i++) REQUIRE(x[i] == (unsigned char)(i * 7 + (size_t)root));
             free(x);
         }
+    }
     REQUIRE(weft_broadcast(c, &(char){0}, 1, weft_comm_size(c)) == WEFT_ERR_REFUSED);
     return WEFT_OK;
 }

@@ -1,6 +1,6 @@
 /* Bytes and messages on the wire: the counters of comm, the plan's formulas, and the formulas worked out once more from
  * lengths alone (harness/traffic.h). Buffers: the ring's and pairwise's do not grow with P. */
-/* labels: small */
+/* labels: small noasan */
 /* mpi-long: 8 */
 #include "harness/mpi_ranks.h"
 #include "harness/test.h"

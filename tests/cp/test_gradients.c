@@ -2,7 +2,7 @@
  * of an exchange that carries no gradient. */
 /* labels: small */
 /* mpi-thread: 8 */
-/* mpi: 8 */
+/* mpi-long: 8 */
 /* timeout: 240 */
 #include "harness/test.h"
 #include "harness/cp_case.h"

@@ -1,4 +1,4 @@
-/* labels: small */
+/* labels: small noasan */
 /* The real plans on simulated ranks: every strategy and layout that there is ends without dead-lock and sends what it
  * planned; bytes equal the formulas, written down once more here; times behave as the theory says. The whole
  * product of strategies, layouts and ranks is in test_sim_all. */

@@ -111,7 +111,8 @@ int cp_jobs(const cp_case *c, const cp_data *data, int P, weft_layout_kind layou
 /* The whole claim for one case: the P = 1 run is within `exact` of the specification; every strategy and layout, on each
  * of the P in ranks[], is within `across` of P = 1; and for each layout the strategies of one family (those that cut
  * heads and rows alike), overlap on and off, in place and copied, and a second run give the same bits; bytes and
- * messages are those of the plan. Zigzag meets every P, the other layouts take turns: odd and even places of ranks[].
+ * messages are those of the plan. Zigzag meets every P, the other layouts take turns: odd and even places of ranks[]
+ * (under a sanitizer every fifth of these).
  * Fails the test with the case's name. */
 void cp_check_all(const cp_case *c, const int *ranks, int n, double exact, double across, double lse_weight);
 

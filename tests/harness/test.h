@@ -34,6 +34,11 @@
         if (!(v_ <= l_)) fail_msg("%s = %.3e > %.3e", #value, v_, l_); \
     } while (0)
 
+/* Where many cases differ in numbers and not in the code that runs, every n-th of them is enough for a sanitizer, under
+ * which they take five to ten times as long: `if (turn % test_every(3)) continue;`. Without one: every case. */
+static inline int test_every(int n) { return TEST_SANITIZER[0] ? n : 1; }
+static inline bool test_under_tsan(void) { return strstr(TEST_SANITIZER, "thread") != NULL; }
+
 /* Deterministic test data: the i-th value of stream `seed`, uniform in (-1, 1) or normal(0, 1). */
 double test_uniform(uint64_t seed, int64_t i);
 double test_normal(uint64_t seed, int64_t i);

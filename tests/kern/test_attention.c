@@ -18,6 +18,7 @@ static void masks(void **state)
         for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
             attention_case c;
             char text[64];
+            if ((i + j) % (size_t)test_every(2) != 0) continue;
             case_init(&c, 2, 1, 16, 16);
             case_simple(&c, sizes[j][0], sizes[j][1]);
             c.d.mask = rows[i].mask;
@@ -118,6 +119,7 @@ static void rings(void **state)
         for (int parts = 2; parts <= 4; parts++)
             for (int i = 0; i < 4; i++) {
                 if (stripe[s] > 0 && (s + parts + i) % 2) continue; /* every other one: time */
+                if ((s + 2 * parts + i) % test_every(3) != 0) continue;
                 attention_case c;
                 char text[64];
                 case_init(&c, 3, 1, 24, 24);

@@ -66,7 +66,7 @@ if(MPI_C_COMPILER)
   endforeach()
 endif()
 C
-for mpi in none "${mpis[@]}"; do
+for mpi in none "${mpis[@]:0:1}"; do # of the caller's MPI the package knows nothing: one is enough
   with=()
   [ "$mpi" = none ] || with=("-DMPI_C_COMPILER=$(command -v "mpicc.$mpi")" "-DMPIEXEC_EXECUTABLE=$(command -v "mpirun.$mpi")")
   if ! cmake -S "$tmp/project" -B "$tmp/cmake-$mpi" -DCMAKE_PREFIX_PATH="$root" -DEXAMPLES="$WEFT_SRC/examples" "${with[@]}" >"$tmp/log" 2>&1 ||

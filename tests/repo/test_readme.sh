@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # README.md and README.zh.md exist, name the same commands in the same order, link to files that are there, and every
 # command of README.md's code blocks does what it says: exit 0, or the code N of a remark "# exit N".
-# labels: small
+# labels: small noasan
 set -euo pipefail
 cd "$WEFT_SRC"
 tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT

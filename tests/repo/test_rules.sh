@@ -8,7 +8,7 @@
 #   file       at most 800 lines
 #   marker     no marks of unfinished work
 #   readme     every room with sources has a README.md
-# labels: small
+# labels: small noasan
 set -u
 root=${WEFT_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
 

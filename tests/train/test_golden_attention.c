@@ -1,4 +1,4 @@
-/* labels: small */ /* timeout: 300 */
+/* labels: small noasan */ /* timeout: 300 */
 /* Every golden attention case (float64 numbers of an independent implementation) by every strategy and layout: each of
  * these triples once, on one of 1 to 16 ranks, threads and processes in turn; by what `auto` takes; and by every
  * instruction set. The whole product is in test_golden_grid.c. */
