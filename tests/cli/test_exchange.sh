@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# labels: small
+# labels: small noasan
 # timeout: 200
 # The flags of the exchange: each changes what it is for, bits, bytes, messages, memory or the printed plan, and nothing
 # else; values that make no sense are refused with what would.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# labels: small
+# labels: small noasan
 # timeout: 120
 # `weft bench profile` measures and writes what --profile reads; `weft info --plan` prints the plan and why others lost.
 . "$(dirname "$0")/lib.sh"
