@@ -45,6 +45,11 @@ void weft_launch_forward(void);
 void weft_launch_print_alone(const weft_mpi_launch *launch);
 /* weft_mpi_start; past the deadline the process says so and ends. COLLECTIVE over the job */
 weft_status weft_launch_start_mpi(const weft_mpi_launch *launch, weft_mpi *mpi, double seconds);
+/* Processors that this process may use. */
+int weft_launch_cpus(void);
+/* Starts this rank's OpenMP threads, of which `alive` run already (1: none but this one), or refuses what does not fit. LOCAL */
+weft_status weft_launch_threads(int threads, int alive);
+/* With its threads started. */
 weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads);
 int weft_launch_ranks(const weft_cli *cli);
 

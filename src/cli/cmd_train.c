@@ -11,9 +11,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 typedef struct session { /* one rank's run */
     weft_cli *cli;
@@ -216,27 +213,26 @@ static void compare_progress(void *ud, int64_t step)
 }
 
 /* The other ranks have nothing left to do, so this one takes all cores. */
-static int take_all_cores(const weft_cli *cli)
+static weft_status take_all_cores(const session *s, int *threads)
 {
+    const weft_run_options *o = &s->cli->options;
     cpu_set_t all;
     CPU_ZERO(&all);
     for (int i = 0; i < CPU_SETSIZE; i++) CPU_SET((size_t)i, &all);
     sched_setaffinity(0, sizeof all, &all); /* the kernel keeps to what this process may use */
-    CPU_ZERO(&all);
-    int threads = sched_getaffinity(0, sizeof all, &all) ? 1 : CPU_COUNT(&all);
-    if (cli->options.threads > 0 && cli->options.threads < threads) threads = (int)cli->options.threads;
-#ifdef _OPENMP
-    omp_set_num_threads(threads);
-#endif
-    return threads;
+    int cpus = weft_launch_cpus();
+    *threads = o->threads > 0 && o->threads < cpus ? (int)o->threads : cpus;
+    return weft_launch_threads(*threads, weft_world_ctx(s->world)->threads);
 }
 
 static weft_status compare_one_rank(session *s)
 {
     int64_t steps = weft_min_i64(s->cli->options.compare_steps, s->cli->options.steps);
     double worst = 0, limit = weft_compare_limit(s->cli->run.prec);
+    int threads;
     if (!s->root || !steps) return WEFT_OK;
-    WEFT_TRY(weft_compare_one_rank(&s->cli->run, take_all_cores(s->cli), &weft_world_ctx(s->world)->log, s->losses,
+    WEFT_TRY(take_all_cores(s, &threads));
+    WEFT_TRY(weft_compare_one_rank(&s->cli->run, threads, &weft_world_ctx(s->world)->log, s->losses,
                                    steps, &worst, compare_progress, s));
     bool holds = worst <= limit;
     printf("%sone rank     the same %lld steps: losses within %.1e (limit %.0e): %s\n",

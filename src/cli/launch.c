@@ -2,20 +2,9 @@
  * and starts the ranks by executing itself again, before any thread exists. */
 #include "cli/cli.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-static int allowed_cpus(void)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-}
 
 static void write_log(void *ud, weft_log_level level, const char *line)
 {
@@ -36,10 +25,7 @@ weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads)
     ctx->world = ranks;
     ctx->threads = threads;
     ctx->log = (weft_log){write_log, NULL, WEFT_LOG_WARN};
-#ifdef _OPENMP
-    omp_set_dynamic(0);
-    omp_set_num_threads(ctx->threads);
-#endif
+    WEFT_TRY(weft_launch_threads(threads, 1));
     return weft_fault_parse(&ctx->fault, getenv("WEFT_FAULT"));
 }
 
@@ -58,7 +44,7 @@ static int run_alone(weft_cli *cli)
 {
     weft_ctx ctx;
     weft_world *world = NULL;
-    int threads = cli->options.threads > 0 ? (int)cli->options.threads : allowed_cpus();
+    int threads = cli->options.threads > 0 ? (int)cli->options.threads : weft_launch_cpus();
     weft_status st = weft_launch_ctx(&ctx, 0, 1, threads);
     if (st >= 0) st = weft_world_self(&world, &ctx);
     if (st >= 0) st = run_body(cli, world);
@@ -84,7 +70,7 @@ static int run_as_child(weft_cli *cli, weft_local *local, int rank)
 static void warn_of_crowding(const weft_cli *cli, int ranks)
 {
     int64_t threads = cli->options.threads * ranks;
-    int cpus = allowed_cpus();
+    int cpus = weft_launch_cpus();
     if (cli->options.threads > 1 && threads > cpus)
         fprintf(
             stderr,

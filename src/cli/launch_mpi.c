@@ -11,9 +11,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #define FORWARD_SECONDS 0.25
 #define TURN_SECONDS 0.6 /* rank 0 prints first: where all ranks have the same to say, a launcher may have ended the others by then */
@@ -55,22 +52,25 @@ static int omp_choice(void)
 }
 
 /* Threads: what was asked for, else this rank's share of the processors that the launcher left it (field report G36). */
-static void set_threads(const weft_cli *cli, weft_world *world)
+static weft_status set_threads(const weft_cli *cli, weft_world *world)
 {
     int cpus, sharers, threads = cli->options.threads > 0 ? (int)cli->options.threads : omp_choice();
-    weft_ctx *ctx = weft_world_ctx(world);
     weft_world_cpus(world, &cpus, &sharers);
     if (threads == 0) threads = cpus / sharers > 1 ? cpus / sharers : 1;
-    ctx->threads = threads;
-#ifdef _OPENMP
-    omp_set_num_threads(threads);
-#endif
-    if (weft_is_root(world) && threads > 1 && (int64_t)threads * sharers > cpus)
-        fprintf(stderr,
-                "weft: warning: rank 0 has %d threads and may use %d processor%s, which %d rank%s share%s; --threads %d fits, or more processors "
-                "per rank (Open MPI: --bind-to none or --map-by slot:PE=%d; MPICH: -bind-to none)\n",
-                threads, cpus, cpus > 1 ? "s" : "", sharers, sharers > 1 ? "s" : "", sharers > 1 ? "" : "s",
-                cpus / sharers > 1 ? cpus / sharers : 1, threads);
+    weft_world_ctx(world)->threads = threads;
+    return weft_launch_threads(threads, 1);
+}
+
+static void warn_of_crowding(weft_world *world)
+{
+    int cpus, sharers, threads = weft_world_ctx(world)->threads;
+    weft_world_cpus(world, &cpus, &sharers);
+    if (!weft_is_root(world) || threads == 1 || (int64_t)threads * sharers <= cpus) return;
+    fprintf(stderr,
+            "weft: warning: rank 0 has %d threads and may use %d processor%s, which %d rank%s share%s; --threads %d fits, or more processors "
+            "per rank (Open MPI: --bind-to none or --map-by slot:PE=%d; MPICH: -bind-to none)\n",
+            threads, cpus, cpus > 1 ? "s" : "", sharers, sharers > 1 ? "s" : "", sharers > 1 ? "" : "s",
+            cpus / sharers > 1 ? cpus / sharers : 1, threads);
 }
 
 static weft_status set_progress(const weft_cli *cli, weft_world *world)
@@ -140,10 +140,11 @@ static int run_in_world(weft_cli *cli, const weft_mpi_launch *l, weft_mpi *mpi, 
 {
     char message[600];
     if (st >= 0) st = check_ranks(cli, l, world);
+    if (st >= 0) st = set_threads(cli, world);
     st = weft_agree(weft_world_all(world), st);
     if (st == WEFT_ERR_REFUSED || st == WEFT_ERR_IO) return leave(mpi, world, st);
     if (st >= 0) {
-        set_threads(cli, world);
+        warn_of_crowding(world);
         st = set_progress(cli, world);
     }
     if (st >= 0) st = cli->command->body(cli, world);
