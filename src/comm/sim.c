@@ -144,17 +144,12 @@ static void arrive(weft_sim *s, weft_sim_transfer *t, double now)
     add_event(s, enter + bytes / (p.link < p.port ? p.link : p.port), t);
 }
 
-static bool without_memory(const weft_sim *s, const void *p)
-{
-    return s->addresses && (uintptr_t)p - (uintptr_t)s->addresses < s->address_bytes;
-}
-
 /* Small messages that the program's decisions depend on lie in host memory and are copied; buffers without memory
  * have no content. */
 static void deliver(weft_sim *s, weft_sim_transfer *t)
 {
     weft_req *send = t->send, *recv = t->recv;
-    if (!without_memory(s, send->send) && !without_memory(s, recv->recv)) memcpy(recv->recv, send->send, send->bytes);
+    if (!weft_sim_is_address(s, send->send) && !weft_sim_is_address(s, recv->recv)) memcpy(recv->recv, send->send, send->bytes);
     weft_trace_emit(&t->to->ctx.trace, "transfer", recv->comm->name, t->begin, *s->event_time,
                     (int64_t)recv->bytes, t->from->rank);
     send->done_bytes = send->bytes;
@@ -307,7 +302,7 @@ static void peer_state(void *ep, int peer, char *text, size_t n)
 static const weft_mem_provider *buffers(void *ep)
 {
     const weft_sim_rank *me = ep;
-    return me->sim->addresses ? &me->buffers : &weft_mem_host;
+    return me->sim->model.no_memory ? &me->buffers : &weft_mem_host;
 }
 
 const weft_transport weft_sim_transport = {

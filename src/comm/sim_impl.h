@@ -84,11 +84,15 @@ struct weft_sim_rank {
     double out_free[WEFT_SIM_REACHES], in_free[WEFT_SIM_REACHES]; /* when a port has sent or taken all so far */
     weft_sim_transfer *held; /* matched while this rank did not look; newest first */
     weft_mem_provider buffers;
-    size_t addresses, address_blocks; /* of the buffers without memory: used, and allocations alive */
+    int piece;            /* buffers without memory: the piece that is being used, how much of it, and allocations alive */
+    size_t piece_used, address_blocks;
     char *error;          /* its last error while others run; [WEFT_SIM_ERROR] or NULL */
 };
 
 enum { WEFT_SIM_ERROR = 1024 };
+
+typedef struct weft_sim_piece { char *base; size_t bytes; } weft_sim_piece; /* addresses, never memory */
+enum { WEFT_SIM_PIECES = 64 };
 
 typedef struct weft_sim {
     weft_sim_model model;
@@ -104,8 +108,8 @@ typedef struct weft_sim {
     const double *event_time; /* of the event that is being handled; NULL: ranks read their own time */
     weft_sim_transfer *free_transfers, **chunk;
     size_t chunks;
-    char *addresses;      /* reserved, never memory; the same for all ranks, since nothing is ever written there */
-    size_t address_bytes;
+    weft_sim_piece piece[WEFT_SIM_PIECES]; /* [pieces] reserved for buffers without memory */
+    int pieces;
     weft_status failed;
     char message[WEFT_SIM_ERROR];
 } weft_sim;
@@ -118,6 +122,11 @@ void weft_sim_event(weft_sim *s, weft_sim_entry e);
 void weft_sim_fail(weft_sim *s, weft_status st, const char *message);
 void weft_sim_wake(weft_sim_rank *r, double time);
 void weft_sim_free_transfers(weft_sim *s);
+
+/* sim_addresses.c: buffers without memory. */
+weft_mem_provider weft_sim_addresses(weft_sim_rank *r);
+bool weft_sim_is_address(const weft_sim *s, const void *p);
+void weft_sim_free_addresses(weft_sim *s);
 
 /* sim_deadlock.c: who waits for whom, when nothing can happen any more. */
 void weft_sim_deadlock_text(const weft_sim *s, char *text, size_t n);

@@ -1,11 +1,9 @@
 /* sim_run.c — opens a simulated world, runs its ranks in the order of their times, and closes it. */
 #include "comm/sim_impl.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* ---- what a rank sees of the machine -------------------------------------------------------------------- */
 
@@ -19,33 +17,6 @@ static void rank_charge(void *ud, double seconds)
 {
     weft_sim_rank *r = ud;
     if (seconds > 0) r->time += seconds;
-}
-
-static weft_status take_addresses(void *self, size_t bytes, void **out)
-{
-    weft_sim_rank *r = self;
-    size_t padded, all;
-    if (!weft_add_size(bytes, 63, &padded) || !weft_add_size(r->addresses, padded & ~(size_t)63, &all) ||
-        all > r->sim->address_bytes)
-        return weft_fail(WEFT_ERR_MEMORY, "simulated rank %d: %zu more bytes of addresses, of %zu", r->rank, bytes,
-                         r->sim->address_bytes);
-    *out = r->sim->addresses + r->addresses;
-    r->addresses = all;
-    r->address_blocks++;
-    return WEFT_OK;
-}
-
-static void give_addresses(void *self, void *ptr, size_t bytes)
-{
-    (void)ptr, (void)bytes;
-    weft_sim_rank *r = self;
-    if (--r->address_blocks == 0) r->addresses = 0;
-}
-
-static weft_status copy_nothing(void *self, void *dst, const void *src, size_t bytes, weft_queue *queue)
-{
-    (void)self, (void)dst, (void)src, (void)bytes, (void)queue;
-    return WEFT_OK;
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
@@ -110,20 +81,6 @@ static weft_status check(int ranks, const weft_sim_model *m)
     return WEFT_OK;
 }
 
-/* Addresses cost nothing but their number: room for what a rank of the largest machine would hold. A limit on the
- * size of the process, or a sanitizer, leaves less. */
-static weft_status reserve(weft_sim *s)
-{
-    for (size_t bytes = (size_t)1 << 44; bytes >= (size_t)1 << 34; bytes /= 2) {
-        void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (p == MAP_FAILED) continue;
-        s->addresses = p;
-        s->address_bytes = bytes;
-        return WEFT_OK;
-    }
-    return weft_fail(WEFT_ERR_MEMORY, "simulated ranks: no addresses to reserve: %s", strerror(errno));
-}
-
 static weft_status open_rank(weft_sim *s, int i)
 {
     weft_sim_rank *r = &s->rank[i];
@@ -133,7 +90,7 @@ static weft_status open_rank(weft_sim *s, int i)
     r->ctx.rank = i;
     r->ctx.world = s->ranks;
     r->ctx.clock = (weft_clock){rank_now, rank_charge, r};
-    r->buffers = (weft_mem_provider){"addresses", WEFT_MEM_DEVICE, r, take_addresses, give_addresses, copy_nothing};
+    r->buffers = weft_sim_addresses(r);
     WEFT_TRY(weft_fiber_init(&r->fiber, &s->stacks, i, rank_main, r));
     if (!weft_sim_heap_push(&s->heap, (weft_sim_entry){0, WEFT_SIM_RANK | (uint64_t)i, r}))
         return weft_fail(WEFT_ERR_MEMORY, "no memory for %d simulated ranks", s->ranks);
@@ -146,7 +103,6 @@ static weft_status open_job(weft_sim *s)
     if (!s->rank || !weft_sim_table_init(&s->waiting))
         return weft_fail(WEFT_ERR_MEMORY, "no memory for %d simulated ranks", s->ranks);
     WEFT_TRY(weft_stacks_map(&s->stacks, s->ranks));
-    if (s->model.no_memory) WEFT_TRY(reserve(s));
     for (int i = 0; i < s->ranks; i++) WEFT_TRY(open_rank(s, i));
     return WEFT_OK;
 }
@@ -154,7 +110,7 @@ static weft_status open_job(weft_sim *s)
 static void close_job(weft_sim *s)
 {
     for (int i = 0; s->rank && i < s->ranks; i++) free(s->rank[i].error);
-    if (s->addresses) munmap(s->addresses, s->address_bytes);
+    weft_sim_free_addresses(s);
     weft_stacks_unmap(&s->stacks);
     weft_sim_free_transfers(s);
     weft_sim_table_free(&s->waiting);

@@ -21,4 +21,11 @@ for ranks in 1 3; do
   [ $code = 0 ] || fail "threads that fit, $ranks ranks: exit $code: $(cat "$tmp/stderr")"
 done
 unset OMP_STACKSIZE
+
+# simulated ranks take the addresses that they need, and no more
+small="sim --cp 64 --hidden-size 64 --num-attention-heads 4 --num-layers 1 --threads 1"
+limited 1000000 $small --seq-length 4096
+[ $code = 0 ] || fail "a small simulation: exit $code: $(cat "$tmp/stderr")"
+limited 1000000 $small --seq-length 64M
+[ $code = 3 ] && grep -q '^weft: .*simulated rank .* addresses.*ulimit -v' "$tmp/stderr" || fail "a large simulation: exit $code: $(cat "$tmp/stderr")"
 finish
