@@ -49,10 +49,12 @@ weft_status weft_opts_set(weft_opts *o, const char *key_or_flag, const char *val
  * record of a run names every option, and must not contradict itself when it is read back. */
 int weft_opts_source(const weft_opts *o, const char *key);
 bool weft_opts_given(const weft_opts *o, const char *key); /* somebody asked for it */
-void weft_opts_help(const weft_opts *o, weft_text *out);
+/* For a page of `width` columns, 40 or more. */
+void weft_opts_help(const weft_opts *o, int width, weft_text *out);
 /* All values as YAML that reads back to the same values. */
 void weft_opts_yaml_text(const weft_opts *o, weft_text *out);
-/* Two-column table of all values, those given by the user marked. */
-void weft_opts_table(const weft_opts *o, weft_text *out);
+/* Two-column table of all values, those given by the user marked; with `given` of those only. Returns how many rows were
+ * left out. */
+int weft_opts_table(const weft_opts *o, bool given, weft_text *out);
 
 #endif

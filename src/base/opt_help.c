@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 100, NAMES_MAX = 40, NAME_BUF = 200 };
+enum { NAME_BUF = 200 };
 
 /* The shortest decimal that reads back to the same double. */
 static void real_text(double x, char *buf, size_t n)
@@ -67,17 +67,15 @@ static void doc_text(const weft_opt *row, weft_text *doc)
         weft_text_add(doc, " [%s]", row->def);
 }
 
-static void add_row(weft_text *out, const char *names, const char *doc, int left)
+typedef struct page { int left, width; } page; /* documentation stands from `left` to `width` */
+
+static void add_row(weft_text *out, const char *names, const char *doc, page p)
 {
-    int used = 2 + (int)strlen(names);
-    weft_text_add(out, "  %s", names);
-    if (*doc == '\0') {
-        weft_text_add(out, "\n");
-        return;
-    }
-    if (used + 2 > left) weft_text_add(out, "\n%*s", left, "");
-    else weft_text_add(out, "%*s", left - used, "");
-    weft_text_wrap(out, doc, left, WIDTH, left);
+    weft_text row = {0};
+    const char *gap = (int)strlen(names) + 4 > p.left && *doc ? "\n" : "";
+    weft_text_add(&row, "  %-*s%s%*s%s", p.left - 2, names, gap, *gap ? p.left : 0, "", doc);
+    weft_text_fold(out, row.data ? row.data : "", p.left, p.width);
+    weft_text_free(&row);
 }
 
 static size_t group_length(const char *key) { return strchr(key, '.') ? strcspn(key, ".") : 0; }
@@ -96,7 +94,7 @@ static bool opens_group(const weft_opts *o, int i)
     return true;
 }
 
-static void add_group(const weft_opts *o, int first, int left, weft_text *out)
+static void add_group(const weft_opts *o, int first, page p, weft_text *out)
 {
     const char *key = o->table[first].key;
     if (group_length(key) > 0) weft_text_add(out, "%.*s\n", (int)group_length(key), key);
@@ -107,42 +105,54 @@ static void add_group(const weft_opts *o, int first, int left, weft_text *out)
         weft_text doc = {0};
         names_text(&o->table[j], names);
         doc_text(&o->table[j], &doc);
-        add_row(out, names, doc.data ? doc.data : "", left);
+        add_row(out, names, doc.data ? doc.data : "", p);
         weft_text_free(&doc);
     }
 }
 
-void weft_opts_help(const weft_opts *o, weft_text *out)
+/* Flags take at most two fifths of the page; longer ones stand on a line of their own. */
+static page divide(const weft_opts *o, int width)
 {
-    int left = 0;
+    page p = {24, width};
     for (int i = 0; i < o->n; i++) {
         char names[NAME_BUF];
         if (!weft__opt_mine(o, i)) continue;
         names_text(&o->table[i], names);
         int n = (int)strlen(names) + 4;
-        if (n <= NAMES_MAX && n > left) left = n;
+        if (n <= width * 2 / 5 && n > p.left) p.left = n;
     }
-    left = left < 24 ? 24 : left;
+    return p;
+}
+
+void weft_opts_help(const weft_opts *o, int width, weft_text *out)
+{
+    const page p = divide(o, width);
     for (int i = 0; i < o->n; i++)
         if (weft__opt_mine(o, i) && opens_group(o, i)) {
-            add_group(o, i, left, out);
+            add_group(o, i, p, out);
             weft_text_add(out, "\n");
         }
     weft_text_add(out, "every command\n");
-    add_row(out, "--set KEY=VALUE", "sets one option by its YAML key, such as parallel.cp_strategy=ring (weft info lists the keys); may be repeated", left);
+    add_row(out, "--set KEY=VALUE",
+            "sets one option by its YAML key, such as parallel.cp_strategy=ring (weft info lists the keys); "
+            "may be repeated", p);
 }
 
 /* ---- table ---------------------------------------------------------------------------------------- */
 
-void weft_opts_table(const weft_opts *o, weft_text *out)
+int weft_opts_table(const weft_opts *o, bool given, weft_text *out)
 {
-    int widest = 0;
-    for (int i = 0; i < o->n; i++)
-        if (weft__opt_mine(o, i) && (int)strlen(o->table[i].key) > widest) widest = (int)strlen(o->table[i].key);
+    int widest = 0, left_out = 0;
+    for (int i = 0; i < o->n; i++) {
+        if (!weft__opt_mine(o, i)) continue;
+        if (given && !o->source[i]) left_out++;
+        else if ((int)strlen(o->table[i].key) > widest) widest = (int)strlen(o->table[i].key);
+    }
     for (int i = 0; i < o->n; i++) {
         char buf[64];
-        if (!weft__opt_mine(o, i)) continue;
+        if (!weft__opt_mine(o, i) || (given && !o->source[i])) continue;
         const char *value = weft__opt_value_text(o, i, buf, sizeof buf);
         weft_text_add(out, "%c %-*s  %s\n", o->source[i] ? '*' : ' ', widest, o->table[i].key, value ? value : "-");
     }
+    return left_out;
 }

@@ -11,14 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-void weft_text_add(weft_text *t, const char *fmt, ...)
+void weft_text_vadd(weft_text *t, const char *fmt, va_list ap)
 {
     if (t->failed) return;
-    va_list ap, again;
-    va_start(ap, fmt);
+    va_list again;
     va_copy(again, ap);
     int n = weft_vformat(NULL, 0, fmt, ap);
-    va_end(ap);
     if (n >= 0 && t->len + (size_t)n + 1 > t->cap) {
         size_t cap = (t->len + (size_t)n + 1) * 2;
         char *p = realloc(t->data, cap);
@@ -30,6 +28,14 @@ void weft_text_add(weft_text *t, const char *fmt, ...)
         t->len += (size_t)n;
     }
     va_end(again);
+}
+
+void weft_text_add(weft_text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    weft_text_vadd(t, fmt, ap);
+    va_end(ap);
 }
 
 void weft_text_free(weft_text *t)
@@ -48,23 +54,50 @@ void weft_line_add(weft_line *l, const char *fmt, ...)
     if (n > 0) l->used += (size_t)n;
 }
 
-void weft_text_wrap(weft_text *t, const char *words, int left, int width, int column)
+/* How many of the n bytes go on a line of `room` columns. Columns are counted as characters of UTF-8. */
+static size_t fold_at(const char *s, size_t n, int room)
 {
-    bool fresh = true;
-    while (*words) {
-        int n = (int)strcspn(words, " ");
-        if (!fresh && column + 1 + n > width) {
-            weft_text_add(t, "\n%*s", left, "");
-            column = left;
-            fresh = true;
-        }
-        weft_text_add(t, "%s%.*s", fresh ? "" : " ", n, words);
-        column += n + (fresh ? 0 : 1);
-        fresh = false;
-        words += n;
-        words += strspn(words, " ");
+    size_t space = 0, first = strspn(s, " ");
+    int column = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (((unsigned char)s[i] & 0xC0) == 0x80) continue;
+        if (s[i] == ' ' && i > first) space = i;
+        if (column++ == room) return space ? space : i;
     }
-    weft_text_add(t, "\n");
+    return n;
+}
+
+static int second_column(const char *s, size_t n)
+{
+    size_t first = strspn(s, " ");
+    for (size_t i = first; i + 1 < n; i++)
+        if (s[i] == ' ' && s[i + 1] == ' ') return (int)(i + strspn(s + i, " "));
+    return (int)first;
+}
+
+static void fold_line(weft_text *t, const char *s, size_t n, int left, int width)
+{
+    if (left > width / 2)
+        left = width / 2; /* half a line is left for the text, or it would stand in a column of letters */
+    for (size_t k = fold_at(s, n, width);; k = fold_at(s, n, width - left)) {
+        size_t shown = k;
+        while (shown > 0 && s[shown - 1] == ' ') shown--;
+        weft_text_add(t, "%.*s\n", (int)shown, s);
+        for (s += k, n -= k; n > 0 && *s == ' ';) s++, n--;
+        if (n == 0) return;
+        weft_text_add(t, "%*s", left, "");
+    }
+}
+
+void weft_text_fold(weft_text *t, const char *lines, int left, int width)
+{
+    if (width <= 0) width = INT_MAX;
+    while (*lines) {
+        size_t n = strcspn(lines, "\n");
+        fold_line(t, lines, n, left == WEFT_FOLD_UNDER ? second_column(lines, n) : left, width);
+        lines += n;
+        lines += *lines == '\n';
+    }
 }
 
 /* Levenshtein distance; words are short. */

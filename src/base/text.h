@@ -4,6 +4,8 @@
 
 #include "base/status.h"
 
+#include <stdarg.h>
+
 typedef struct weft_text { /* a growing string; {0} is empty; data is NUL-terminated once something was added */
     char *data;
     size_t len, cap;
@@ -11,9 +13,13 @@ typedef struct weft_text { /* a growing string; {0} is empty; data is NUL-termin
 } weft_text;
 
 void weft_text_add(weft_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void weft_text_vadd(weft_text *t, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void weft_text_free(weft_text *t);
-/* Words from column `left` to `width`, and a newline; the cursor stands at `column`. A longer word sticks out. */
-void weft_text_wrap(weft_text *t, const char *words, int left, int width, int column);
+enum { WEFT_FOLD_UNDER = -1 };
+/* Lines, each carried on below from column `left` where it would pass `width` columns: cut at a space, or in a word that no
+ * line can hold. WEFT_FOLD_UNDER: from the line's own second column, which two spaces divide from the first. width 0: whole
+ * lines. Ends with a newline. */
+void weft_text_fold(weft_text *t, const char *lines, int left, int width);
 
 typedef struct weft_line { char *text; size_t size, used; } weft_line; /* a text in a place of fixed size, cut where it is full */
 void weft_line_add(weft_line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

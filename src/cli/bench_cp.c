@@ -12,14 +12,21 @@ static weft_status check(weft_cli *cli)
     return WEFT_OK;
 }
 
+/* One way under the other; the ratio says something only where there are two. */
 static void print_ways(const weft_layer_bench *r)
 {
-    printf("\n%-16s %14s %14s %14s %8s\n", "", "time", "exposed", "in flight", "ratio");
+    bool several = r->ways > 1;
+    printf("\n%-16s %12s %12s %13s%s\n", "", "time, ms", "exposed, ms", "in flight, ms", several ? "    ratio" : "");
     for (int i = 0; i < r->ways; i++) {
         const weft_layer_way *w = &r->way[i];
-        printf("%-16s %11.3f ms %11.1f us %11.3f ms %8.2f\n", w->name, 1e3 * w->seconds, 1e6 * w->exposed, 1e3 * w->flight,
-               w->seconds / r->way[0].seconds);
+        printf("%-16s %12.3f %12.4f %13.3f", w->name, 1e3 * w->seconds, 1e3 * w->exposed, 1e3 * w->flight);
+        if (several) printf(" %8.2f", w->seconds / r->way[0].seconds);
+        printf("\n");
     }
+    printf("\nOf one layer, forward and backward, on the slowest rank; the median of nine\n"
+           "repeats. exposed: it stood still for the exchange; in flight: a transfer was\n"
+           "under way%s.\n",
+           several ? "; ratio: time over that of the first line" : "");
 }
 
 static void print_result(const weft_cli *cli, const weft_world *world, const weft_layer_bench *r)
@@ -27,14 +34,14 @@ static void print_result(const weft_cli *cli, const weft_world *world, const wef
     char transport[160], bytes[32], pool[32];
     const weft_ctx *ctx = weft_world_ctx(world);
     weft_world_describe(world, transport, sizeof transport);
-    printf("%d rank%s (%s), %d thread%s each, kernels %s, %s\n", weft_world_size(world), weft_world_size(world) > 1 ? "s" : "",
-           transport, ctx->threads, ctx->threads > 1 ? "s" : "", weft_isa_name(cli->run.isa), cli->options.precision);
-    printf("case     %s\nplan     %s\nbuffers  %s per rank\n", cli->options.make, r->plan.data ? r->plan.data : "",
-           weft_format_bytes((double)r->pool_bytes, pool, sizeof pool));
-    printf("sent     %s in %lld messages by all ranks, forward and backward of one layer\n",
-           weft_format_bytes((double)r->bytes, bytes, sizeof bytes), (long long)r->messages);
+    weft_say("%d rank%s (%s), %d thread%s each, kernels %s, %s\n", weft_world_size(world),
+             weft_world_size(world) > 1 ? "s" : "", transport, ctx->threads, ctx->threads > 1 ? "s" : "",
+             weft_isa_name(cli->run.isa), cli->options.precision);
+    weft_say("case     %s\nplan     %s\nbuffers  %s per rank\n", cli->options.make, r->plan.data ? r->plan.data : "",
+             weft_format_bytes((double)r->pool_bytes, pool, sizeof pool));
+    weft_say("sent     %s in %lld messages by all ranks, forward and backward of one layer\n",
+             weft_format_bytes((double)r->bytes, bytes, sizeof bytes), (long long)r->messages);
     print_ways(r);
-    printf("\nper layer, forward and backward; of the slowest rank, the median of nine repeats\n");
 }
 
 static weft_status body(weft_cli *cli, weft_world *world)

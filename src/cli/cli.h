@@ -4,7 +4,9 @@
 
 #include "train/train.h"
 
-enum { WEFT_POSITIONAL_MAX = 4 };
+#include <stdio.h>
+
+enum { WEFT_POSITIONAL_MAX = 4, WEFT_PROSE_COLUMNS = 100 };
 
 typedef struct weft_cli { /* one invocation, parsed */
     const struct weft_command *command;
@@ -52,6 +54,15 @@ weft_status weft_launch_threads(int threads, int alive);
 /* With its threads started. */
 weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads);
 int weft_launch_ranks(const weft_cli *cli);
+
+/* Columns of what `to` goes to: COLUMNS, else the terminal's, else 80; 40 at least. */
+int weft_columns(FILE *to);
+/* Help and prose, folded (weft_text_fold) wherever they go, at WEFT_PROSE_COLUMNS at most: longer lines are hard to read. */
+void weft_print_prose(FILE *to, const char *lines, int left);
+/* Results, folded on terminals only. */
+void weft_print_lines(const char *lines, int left);
+/* The same from a format; left is WEFT_FOLD_UNDER. */
+void weft_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 bool weft_is_root(const weft_world *world);
 /* Refuses a file that cannot be read, naming it and what it was to be. */

@@ -12,8 +12,8 @@ static weft_status eval_body(weft_cli *cli, weft_world *world)
     int64_t sequences = weft_min_i64(cli->options.eval_sequences, weft_trainer_windows(t, true));
     weft_status st = weft_trainer_eval(t, cli->options.eval_sequences, &loss);
     if (st >= 0 && weft_is_root(world))
-        printf("loss %.6f nats per token, perplexity %.3f, over %lld held-out sequences of %lld tokens\n", loss,
-               exp(loss), (long long)sequences, (long long)cli->options.seq_length);
+        weft_say("loss %.6f nats per token, perplexity %.3f, over %lld held-out sequences of %lld tokens\n", loss,
+                 exp(loss), (long long)sequences, (long long)cli->options.seq_length);
     weft_trainer_destroy(t);
     return st;
 }

@@ -39,8 +39,9 @@ static void print_kernels(void)
 static void print_options(weft_cli *cli)
 {
     weft_text t = {0};
-    weft_opts_table(&cli->opts, &t);
-    printf("\noptions (* given)\n%s", t.data ? t.data : "");
+    weft_opts_table(&cli->opts, false, &t);
+    printf("\noptions (* given)\n");
+    weft_print_lines(t.data ? t.data : "", WEFT_FOLD_UNDER);
     weft_text_free(&t);
 }
 
@@ -66,10 +67,15 @@ static weft_status print_kind(const weft_cli *cli, const weft_kern *kern, weft_c
            weft_prec_name(p->prec), P);
     weft_status st = weft_cp_preview(kern, comm, p, &cli->run.cp, P, &plan, &sizes);
     if (st == WEFT_OK) st = weft_cp_explain(kern, comm, p, &cli->run.cp, P, &table);
-    if (st == WEFT_OK)
-        printf("plan    %s\nbuffers %s per rank, where blocks are copied; kept per layer %s\n\n%s",
-               plan.data ? plan.data : "", weft_format_bytes((double)sizes.pool, pool, sizeof pool),
-               weft_format_bytes((double)sizes.kept, kept, sizeof kept), table.data ? table.data : "");
+    if (st == WEFT_OK) {
+        weft_text head = {0};
+        weft_text_add(&head, "plan    %s\nbuffers %s per rank, where blocks are copied; kept per layer %s\n",
+                      plan.data ? plan.data : "", weft_format_bytes((double)sizes.pool, pool, sizeof pool),
+                      weft_format_bytes((double)sizes.kept, kept, sizeof kept));
+        weft_print_lines(head.data ? head.data : "", (int)strlen("buffers "));
+        weft_text_free(&head);
+        printf("\n%s", table.data ? table.data : "");
+    }
     weft_text_free(&plan);
     weft_text_free(&table);
     return st;

@@ -299,13 +299,17 @@ static void print_head(const request *q)
 static void print_plans(const request *q)
 {
     char layout[48];
-    printf("\nplans\n");
+    weft_text t = {0};
+    weft_text_add(&t, "\nplans\n");
     for (int i = 0; i < q->n; i++)
-        if (q->list[i].status == WEFT_OK) printf("  %s\n", q->list[i].result.plan.data ? q->list[i].result.plan.data : "");
+        if (q->list[i].status == WEFT_OK)
+            weft_text_add(&t, "  %s\n", q->list[i].result.plan.data ? q->list[i].result.plan.data : "");
     for (int i = 0; i < q->n; i++)
         if (q->list[i].status != WEFT_OK)
-            printf("  %s, %s: refused: %s\n", q->list[i].strategy, weft_layout_text(q->list[i].layout, layout, sizeof layout),
-                   q->list[i].refusal);
+            weft_text_add(&t, "  %s, %s: refused: %s\n", q->list[i].strategy,
+                          weft_layout_text(q->list[i].layout, layout, sizeof layout), q->list[i].refusal);
+    weft_print_prose(stdout, t.data ? t.data : "", 4);
+    weft_text_free(&t);
 }
 
 static void print_table(const request *q)

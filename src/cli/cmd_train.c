@@ -3,11 +3,9 @@
 
 #include <math.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -88,21 +86,17 @@ static void write_out(void *ud, const char *bytes, size_t n)
     fflush(stdout);
 }
 
-static void say(session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(session *s, const char *fmt, ...)
+/* On a terminal the first useful line has to be in sight: what was not asked for is left to the record of the run. A log
+ * has room for all of it. */
+static void add_options(session *s, weft_text *t)
 {
-    if (!s->root) return;
-    va_list ap;
-    va_start(ap, fmt);
-    vprintf(fmt, ap);
-    va_end(ap);
-    fflush(stdout);
-}
-
-static int terminal_width(void)
-{
-    struct winsize w;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 100;
+    weft_text table = {0};
+    int left_out = weft_opts_table(&s->cli->opts, s->terminal, &table);
+    if (left_out)
+        weft_text_add(t, "options given (%d more at their defaults: %s/config.yaml has all)\n", left_out, s->dir);
+    else weft_text_add(t, "options (* given)\n");
+    weft_text_add(t, "%s", table.data ? table.data : "");
+    weft_text_free(&table);
 }
 
 static void print_start(session *s)
@@ -112,8 +106,7 @@ static void print_start(session *s)
     weft_text t = {0};
     char bytes[32];
     if (!s->root) return;
-    weft_text_add(&t, "options (* given)\n");
-    weft_opts_table(&s->cli->opts, &t);
+    add_options(s, &t);
     char transport[160];
     int cpus, sharers;
     weft_world_describe(s->world, transport, sizeof transport);
@@ -135,8 +128,7 @@ static void print_start(session *s)
                       weft_format_bytes((double)weft_plan_state_total(&state), bytes, sizeof bytes));
     weft_text_add(&t, "rank 0 holds %s at the start\nfolder       %s\n\n",
                   weft_format_bytes((double)e->ctx->mem.bytes, bytes, sizeof bytes), s->dir);
-    fputs(t.data ? t.data : "", stdout);
-    fflush(stdout);
+    weft_print_lines(t.data ? t.data : "", WEFT_FOLD_UNDER);
     weft_text_free(&t);
 }
 
@@ -176,10 +168,10 @@ static weft_status train_steps(session *s)
 static void emit_text(void *ud, int32_t token) { weft_byte_decode(&token, 1, ud); }
 
 /* Control bytes of an untrained model must not reach the terminal. */
-static void print_clean(const char *text)
+static void clean(char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
-        putchar(*p == '\n' || (*p >= 32 && *p < 127) ? *p : '?');
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if (*p != '\n' && (*p < 32 || *p >= 127)) *p = '?';
 }
 
 static weft_status print_sample(session *s)
@@ -196,10 +188,12 @@ static weft_status print_sample(session *s)
                          .max_new = o->sample_tokens,
                          .eos = e->config.eos};
     int64_t n = weft_byte_encode(prompt, sizeof prompt - 1, ids);
+    weft_text_add(&t, "%s", prompt);
     WEFT_TRY(weft_generate(e->model, &e->config, s->cli->run.prec, ids, n, &how, emit_text, &t));
-    printf("\nsample       \"%s\" continues (temperature 0.8, top-p 0.95):\n%s", prompt, prompt);
-    print_clean(t.data ? t.data : "");
-    printf("\n\n");
+    weft_say("\nsample       \"%s\" continues (temperature 0.8, top-p 0.95):\n", prompt);
+    if (t.data) clean(t.data);
+    weft_print_lines(t.data ? t.data : "", 0);
+    printf("\n");
     weft_text_free(&t);
     return WEFT_OK;
 }
@@ -235,21 +229,23 @@ static weft_status compare_one_rank(session *s)
     WEFT_TRY(weft_compare_one_rank(&s->cli->run, threads, &weft_world_ctx(s->world)->log, s->losses,
                                    steps, &worst, compare_progress, s));
     bool holds = worst <= limit;
-    printf("%sone rank     the same %lld steps: losses within %.1e (limit %.0e): %s\n",
-           s->terminal ? "\r" : "", (long long)steps, worst, limit, holds ? "holds" : "DOES NOT HOLD");
+    if (s->terminal) putchar('\r');
+    weft_say("one rank     the same %lld steps: losses within %.1e (limit %.0e): %s\n", (long long)steps, worst, limit,
+             holds ? "holds" : "DOES NOT HOLD");
     if (!holds) /* what tells amplified rounding, at a high learning rate, from a fault */
-        printf("             rounding grows with every step of a restless run: compare fewer steps, or all of "
-               "them with --precision fp64\n");
-    fflush(stdout);
+        weft_say(
+            "             rounding grows with every step of a restless run: compare fewer steps, or all of them with "
+            "--precision fp64\n");
     return holds ? WEFT_OK : weft_fail(WEFT_ERR_COMPARE, "losses differ by %.1e from one rank", worst);
 }
 
 static weft_status finish(session *s)
 {
     const weft_run_options *o = &s->cli->options;
-    say(s, "\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->last,
-        s->first, s->entropy);
-    say(s, "checkpoint   %s/step-%08lld (Hugging Face layout)\n", s->dir, (long long)o->steps);
+    if (s->root) {
+        weft_say("\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->last, s->first, s->entropy);
+        weft_say("checkpoint   %s/step-%08lld (Hugging Face layout)\n", s->dir, (long long)o->steps);
+    }
     WEFT_TRY(print_sample(s));
     return compare_one_rank(s);
 }
@@ -277,7 +273,7 @@ static weft_status train_body(weft_cli *cli, weft_world *world)
 {
     session s = {.cli = cli, .world = world, .root = weft_is_root(world), .last_eval = NAN};
     s.terminal = isatty(STDOUT_FILENO);
-    weft_progress_init(&s.progress, write_out, NULL, terminal_width(), s.terminal, !getenv("NO_COLOR"));
+    weft_progress_init(&s.progress, write_out, NULL, weft_columns(stdout), s.terminal, !getenv("NO_COLOR"));
     WEFT_TRY(name_dir(&s));
     WEFT_TRY(weft_trainer_create(&s.trainer, world, &cli->run));
     weft_status st = run_session(&s);

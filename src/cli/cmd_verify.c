@@ -19,7 +19,7 @@ static void print_findings(const weft_report *r)
 
 static void print_report(const weft_report *r, const char *what)
 {
-    if (r->note.data) printf("%s", r->note.data);
+    if (r->note.data) weft_print_lines(r->note.data, WEFT_FOLD_UNDER);
     if (r->n) print_findings(r);
     if (!r->n) printf("%s: there are no expected values of this computation; nothing was compared\n", what);
     else if (r->failed) printf("%s: %d of %d comparisons FAILED\n", what, r->failed, r->n);

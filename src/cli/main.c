@@ -14,12 +14,14 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_usage(FILE *to)
 {
-    fprintf(to,
-            "weft %s: exact long-context training, one sequence cut over many ranks\n\nusage: weft COMMAND [...]\n\n",
-            weft_version());
-    for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->doc);
-    fprintf(to, "\nweft COMMAND --help lists a command's options. Exit codes: 0 good, 1 a comparison failed, 2 "
-                "refused, 3 failed while running.\n");
+    weft_text t = {0};
+    weft_text_add(&t, "weft %s: exact long-context training, one sequence cut over many ranks\n\n", weft_version());
+    weft_text_add(&t, "usage: weft COMMAND [...]\n\n");
+    for (int i = 0; i < COMMANDS; i++) weft_text_add(&t, "  %-10s  %s\n", commands[i]->name, commands[i]->doc);
+    weft_text_add(&t, "\nweft COMMAND --help lists a command's options. Exit codes: 0 good, 1 a comparison failed, 2 "
+                      "refused, 3 failed while running.\n");
+    weft_print_prose(to, t.data ? t.data : "", WEFT_FOLD_UNDER);
+    weft_text_free(&t);
 }
 
 static const weft_command *find_command(const char *word, FILE *to)
@@ -44,9 +46,14 @@ static weft_status init_options(weft_cli *cli)
 
 static int print_help(weft_cli *cli)
 {
+    static const char usage[] = "usage: weft ";
     weft_text t = {0};
-    weft_opts_help(&cli->opts, &t);
-    printf("usage: weft %s\n%s\n\n%s", cli->command->usage, cli->command->doc, t.data ? t.data : "");
+    weft_text_add(&t, "%s%s", usage, cli->command->usage);
+    weft_print_prose(stdout, t.data ? t.data : "", (int)strlen(usage));
+    weft_print_prose(stdout, cli->command->doc, 0);
+    t.len = 0;
+    weft_opts_help(&cli->opts, (int)weft_min_i64(weft_columns(stdout), WEFT_PROSE_COLUMNS), &t);
+    printf("\n%s", t.data ? t.data : "");
     weft_text_free(&t);
     return 0;
 }

@@ -94,10 +94,11 @@ static void add_row(weft_text *out, const candidate *x, bool chosen)
 
 static void add_reason(weft_text *out, const weft_cp_strategy *s, const weft__cp_ask *ask)
 {
-    weft_text why = {0};
+    weft_text why = {0}, row = {0};
     if (weft__cp_can(s, ask, &why)) return;
-    weft_text_add(out, "  %-13s ", s->name);
-    weft_text_wrap(out, why.data ? why.data : "not applicable", INDENT, COLUMNS, INDENT);
+    weft_text_add(&row, "  %-13s %s", s->name, why.data ? why.data : "not applicable");
+    weft_text_fold(out, row.data ? row.data : "", INDENT, COLUMNS);
+    weft_text_free(&row);
     weft_text_free(&why);
 }
 

@@ -377,19 +377,21 @@ static void groups_are_written_once(void **state)
 static void help_is_aligned(void **state)
 {
     fixture *f = *state;
-    weft_text t = {0};
-    weft_opts_help(&f->o, &t);
-    assert_non_null(strstr(t.data, "--context-parallel-size N, --cp, --context-parallel"));
-    assert_non_null(strstr(t.data, "--[no-]async-cp-comm"));
-    assert_non_null(strstr(t.data, "--set note=TEXT"));
-    assert_non_null(strstr(t.data, ": none | pcp | ring | ulysses |"));
-    assert_non_null(strstr(t.data, "--set KEY=VALUE"));
-    char *save = NULL;
-    for (char *line = strtok_r(t.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        assert_true(strlen(line) <= 100);
-        assert_true(line[0] != '\0' && line[strlen(line) - 1] != ' ');
+    for (int width = 40; width <= 120; width += 20) {
+        weft_text t = {0};
+        weft_opts_help(&f->o, width, &t);
+        assert_non_null(strstr(t.data, "  --context-parallel-size N, --cp"));
+        assert_non_null(strstr(t.data, "--[no-]async-cp-comm"));
+        assert_non_null(strstr(t.data, "--set note=TEXT"));
+        assert_non_null(strstr(t.data, ": none | pcp |"));
+        assert_non_null(strstr(t.data, "--set KEY=VALUE"));
+        char *save = NULL;
+        for (char *line = strtok_r(t.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+            if (strlen(line) > (size_t)width) fail_msg("%d columns: %s", width, line);
+            assert_true(line[0] != '\0' && line[strlen(line) - 1] != ' ');
+        }
+        weft_text_free(&t);
     }
-    weft_text_free(&t);
 }
 
 static void table_marks_what_was_given(void **state)
@@ -397,10 +399,15 @@ static void table_marks_what_was_given(void **state)
     fixture *f = *state;
     weft_text t = {0};
     assert_ok(flags(f, "--steps 7"));
-    weft_opts_table(&f->o, &t);
+    assert_int_equal(weft_opts_table(&f->o, false, &t), 0);
     assert_non_null(strstr(t.data, "* train.steps       7\n"));
     assert_non_null(strstr(t.data, "  train.lr          0.0003\n"));
     assert_non_null(strstr(t.data, "  out               -\n"));
+    int rows = 0;
+    for (const char *p = t.data; *p; p++) rows += *p == '\n';
+    t.len = 0;
+    assert_int_equal(weft_opts_table(&f->o, true, &t), rows - 1);
+    assert_string_equal(t.data, "* train.steps  7\n");
     weft_text_free(&t);
 }
 

@@ -73,6 +73,32 @@ static void numbers(void **state)
     assert_true(x == -2.5e-3);
 }
 
+static void lines_are_folded(void **state)
+{
+    (void)state;
+    static const struct { const char *lines; int left, width; const char *folded; } cases[] = {
+        {"", 4, 20, ""},
+        {"one two", 0, 7, "one two\n"},
+        {"one two three\n", 0, 7, "one two\nthree\n"},
+        {"one two three", 2, 7, "one two\n  three\n"},
+        {"one  two three four", 0, 8, "one  two\nthree\nfour\n"},            /* gaps inside a line stay */
+        {"\n\nab cd\n", 0, 4, "\n\nab\ncd\n"},
+        {"  ab cd ef", 2, 8, "  ab cd\n  ef\n"},
+        {"plan  aa bb cc\nx\n", WEFT_FOLD_UNDER, 12, "plan  aa bb\n      cc\nx\n"},
+        {"* key  /a/very/long/path", WEFT_FOLD_UNDER, 16, "* key\n       /a/very/l\n       ong/path\n"},
+        {"abcdefghij", 2, 4, "abcd\n  ef\n  gh\n  ij\n"},                       /* no space to cut at */
+        {"ab", 60, 1, "a\nb\n"},                                            /* the indentation leaves room */
+        {"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", 0, 3, "\xc3\xa9\xc3\xa9\xc3\xa9\n\xc3\xa9\n"}, /* characters stay whole */
+        {"one two three", 2, 0, "one two three\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_text t = {0};
+        weft_text_fold(&t, cases[i].lines, cases[i].left, cases[i].width);
+        assert_string_equal(t.data ? t.data : "", cases[i].folded);
+        weft_text_free(&t);
+    }
+}
+
 static void shown(void **state)
 {
     (void)state;
@@ -93,7 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_grows), cmocka_unit_test(suggestions), cmocka_unit_test(sizes), cmocka_unit_test(numbers),
-        cmocka_unit_test(shown),
+        cmocka_unit_test(lines_are_folded), cmocka_unit_test(shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,50 @@
+/* print.c — how wide what is printed may be. A terminal gets lines that fit; files and pipes get results line by line, as
+ * programs read them, and help and prose at 80 columns. */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { NARROWEST = 40, PLAIN = 80 };
+
+int weft_columns(FILE *to)
+{
+    struct winsize w;
+    int64_t asked = 0;
+    const char *columns = getenv("COLUMNS");
+    if (!columns || weft_parse_i64(columns, &asked) != WEFT_OK || asked < 1 || asked > INT16_MAX)
+        asked = ioctl(fileno(to), TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : PLAIN;
+    return (int)(asked < NARROWEST ? NARROWEST : asked);
+}
+
+static void print_folded(FILE *to, const char *lines, int left, int columns)
+{
+    weft_text t = {0};
+    weft_text_fold(&t, lines, left, columns);
+    fputs(t.data ? t.data : "", to);
+    weft_text_free(&t);
+}
+
+void weft_print_prose(FILE *to, const char *lines, int left)
+{
+    print_folded(to, lines, left, (int)weft_min_i64(weft_columns(to), WEFT_PROSE_COLUMNS));
+}
+
+void weft_print_lines(const char *lines, int left)
+{
+    print_folded(stdout, lines, left, isatty(STDOUT_FILENO) ? weft_columns(stdout) : 0);
+    fflush(stdout);
+}
+
+void weft_say(const char *fmt, ...)
+{
+    weft_text t = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    weft_text_vadd(&t, fmt, ap);
+    va_end(ap);
+    weft_print_lines(t.data ? t.data : "", WEFT_FOLD_UNDER);
+    weft_text_free(&t);
+}
