@@ -14,7 +14,7 @@ all: build
 build:
 	@tools/setup.sh build
 	@tools/configure.sh $(BUILD) -DWEFT_TESTS=OFF
-	@cmake --build $(BUILD) -j $(JOBS)
+	@tools/build.sh $(BUILD) -j $(JOBS)
 
 # Program, libraries, headers, MPI plugins, weft.pc and the CMake package: make install PREFIX=/opt/weft [DESTDIR=/tmp/image]
 PREFIX ?= /usr/local

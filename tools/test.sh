@@ -17,7 +17,7 @@ run() {
   shift
   echo "== $name: build in $folder"
   if ! { tools/configure.sh "$folder" "$@" && cmake "$folder" -DWEFT_TESTS=ON >/dev/null &&
-    cmake --build "$folder" -j "$jobs" --target "$target"; }; then
+    tools/build.sh "$folder" -j "$jobs" --target "$target"; }; then
     echo "== $name: the build failed"
     failed=$((failed + 1))
     return

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tools/setup.sh and tools/configure.sh with stand-ins for the package tools: silent when all is there, installs by name
-# when something is missing, names it when it cannot, and never builds with another compiler than the one asked for.
+# when something is missing, names it when it cannot, never builds with another compiler than the one asked
+# for; and tools/build.sh, which drops noise and nothing else.
 # labels: small noasan
 set -u
 root=${WEFT_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
@@ -67,4 +68,20 @@ out=$(WEFT_CC=other-cc "$root/tools/configure.sh" "$work/build" 2>&1)
 [ $? = 2 ] || { echo "configure: another compiler was not refused"; bad=1; }
 holds "configure" "$out" "was made for /usr/bin/one-cc, not other-cc"
 WEFT_CC=one-cc "$root/tools/configure.sh" "$work/build" || { echo "configure: the same compiler was refused"; bad=1; }
+
+# build STATUS OUTPUT WORDS...: tools/build.sh with a cmake that prints the words, a line each, and ends with the status
+build() {
+  local status=$1 want=$2 out
+  shift 2
+  printf '%s\n' "$@" >"$work/words"
+  stand_in cmake "cat '$work/words'; exit $status"
+  out=$(PATH=$work/bin:$PATH "$root/tools/build.sh" "$work/build")
+  [ $? = "$status" ] || { echo "build: the status $status is lost"; bad=1; }
+  [ "$out" = "$want" ] || { echo "build: printed '$out', wanted '$want'"; bad=1; }
+}
+build 0 "" '[0/2] Re-checking globbed directories...' 'ninja: no work to do.'
+build 0 "" '[0/1] Re-running CMake...' '-- Configuring done' "make[1]: Entering directory 'x'" '[100%] Built target weft'
+build 0 $'[1/2] Building C object a.c.o\na.c:1:2: warning: -- x' '[1/2] Building C object a.c.o' 'a.c:1:2: warning: -- x'
+build 1 $'a.c:1: error\nninja: build stopped: subcommand failed.' 'a.c:1: error' 'ninja: build stopped: subcommand failed.'
+build 2 'make: *** No rule to make target' 'make: *** No rule to make target'
 exit $bad
