@@ -19,7 +19,7 @@ void weft_local_abort(weft_local *m, int rank, weft_status st, const char *messa
     if (!atomic_compare_exchange_strong(&h->failed, &fine, WEFT_LOCAL_FAILING + rank)) return;
     h->failed_rank = rank;
     h->failed_status = st;
-    snprintf(h->failed_message, sizeof h->failed_message, "%s", message);
+    snprintf(h->failed_message, sizeof h->failed_message, "%s", weft__message_of(message, st));
     atomic_store(&h->failed, WEFT_LOCAL_FAILED);
     for (int r = 0; r < h->ranks; r++) weft_local_ring_bell(&m->areas[r]);
 }

@@ -218,6 +218,8 @@ const char *weft__place_text(char *text, size_t n, const char *op, int layer, in
     return text;
 }
 
+const char *weft__message_of(const char *message, weft_status st) { return message && *message ? message : weft_status_text(st); }
+
 /* Most messages of this room name their rank already; one that ranks agreed on names the rank that failed. */
 const char *weft__with_rank(char *text, size_t n, int rank, const char *message)
 {

@@ -68,7 +68,7 @@ void weft_sim_fail(weft_sim *s, weft_status st, const char *message)
 {
     if (s->failed != WEFT_OK) return;
     s->failed = st;
-    snprintf(s->message, sizeof s->message, "%s", message);
+    snprintf(s->message, sizeof s->message, "%s", weft__message_of(message, st));
     drop_transfers(s, -1);
     for (int i = 0; i < s->ranks; i++) weft_sim_wake(&s->rank[i], s->rank[i].time);
 }

@@ -293,7 +293,7 @@ void weft_world_abort(weft_world *w, weft_status st, const char *message)
 {
     if (w->failed != WEFT_OK) return;
     w->failed = st < 0 ? st : WEFT_ERR_INTERNAL;
-    snprintf(w->message, sizeof w->message, "%s", message ? message : weft_status_text(w->failed));
+    snprintf(w->message, sizeof w->message, "%s", weft__message_of(message, w->failed));
     if (w->tp->abort) w->tp->abort(w->ep, w->failed, w->message);
 }
 

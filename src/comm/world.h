@@ -71,6 +71,8 @@ weft_status weft__irecv(weft_comm *c, void *buf, size_t bytes, int peer, int tag
 
 /* "cp.ring.forward, layer 1, step 2"; negative numbers are left out. Returns text. */
 const char *weft__place_text(char *text, size_t n, const char *op, int layer, int step);
+/* `message`, or the status's own text where there is none: a rank may fail without telling. */
+const char *weft__message_of(const char *message, weft_status st);
 /* `message`, with "rank N: " in front unless it names a rank there. Returns text. */
 const char *weft__with_rank(char *text, size_t n, int rank, const char *message);
 

@@ -393,6 +393,28 @@ static void bad_calls_are_refused(void **state)
     assert_refused(weft_run_threads(129, refusals_body, NULL), "1 to 128");
 }
 
+static weft_status mute_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    (void)w, (void)ud;
+    weft_clear_error();
+    return ctx->rank == 1 ? WEFT_ERR_NUMERIC : WEFT_OK;
+}
+
+static void a_failure_without_a_message_has_its_status(void **state)
+{
+    (void)state;
+    if (test_under_mpi()) return; /* a rank that fails ends the job there */
+    char expected[200];
+    static const weft_sim_model model = {.latency_seconds = 1, .link_bytes_per_second = 1, .port_bytes_per_second = 1,
+                                         .node_bytes_per_second = 1};
+    snprintf(expected, sizeof expected, "rank 1: %s", weft_status_text(WEFT_ERR_NUMERIC));
+    assert_int_equal(weft_run_threads(2, mute_body, NULL), WEFT_ERR_NUMERIC);
+    assert_string_equal(weft_last_error(), expected);
+    if (test_under_tsan()) return; /* fibers */
+    assert_int_equal(weft_run_sim(2, &model, mute_body, NULL), WEFT_ERR_NUMERIC);
+    assert_string_equal(weft_last_error(), expected);
+}
+
 typedef struct mismatch_case { weft_status status[2]; char message[2][1024]; } mismatch_case;
 
 static weft_status mismatch_body(weft_ctx *ctx, weft_world *w, void *ud)
@@ -701,6 +723,7 @@ int main(void)
         cmocka_unit_test(many_messages),             cmocka_unit_test(a_send_needs_its_receive),
         cmocka_unit_test(many_messages_in_virtual_time),
         cmocka_unit_test(g38_buffers_are_free_after_the_wait), cmocka_unit_test(bad_calls_are_refused),
+        cmocka_unit_test(a_failure_without_a_message_has_its_status),
         cmocka_unit_test(sizes_must_agree),          cmocka_unit_test(a_deadline_names_who_is_stuck),
         cmocka_unit_test(a_failure_reaches_every_wait), cmocka_unit_test(faults_at_every_site_end_all_ranks),
         cmocka_unit_test(nothing_touches_requests_after_a_failure),
