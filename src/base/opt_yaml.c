@@ -35,11 +35,12 @@ typedef struct reader {
 /* ---- the file ------------------------------------------------------------------------------------- */
 
 /* Unicode text without control characters and without directives; see the top of this file. */
-static weft_status check_text(const char *path, const char *text)
+static weft_status check_text(const char *path, const char *text, size_t n)
 {
     int line = 1;
     bool fresh = true; /* at the start of a line */
-    for (const char *s = text; *s;) {
+    for (const char *s = text; s < text + n;) {
+        if (!*s) return weft_fail(WEFT_ERR_REFUSED, "%s:%d: holds zero bytes, which is no YAML text", path, line);
         uint32_t code = 0;
         int len = weft__utf8(s, &code);
         bool blank = code == '\n' || code == '\r' || code == '\t';
@@ -74,9 +75,7 @@ static weft_status read_file(const char *path, char **out, size_t *len)
     if (ferror(f)) st = weft_fail(WEFT_ERR_REFUSED, "%s: cannot be read: %s", path, strerror(errno));
     else if (n > FILE_LIMIT)
         st = weft_fail(WEFT_ERR_REFUSED, "%s: larger than 1 MiB, which is no configuration file", path);
-    else if (memchr(text, '\0', n))
-        st = weft_fail(WEFT_ERR_REFUSED, "%s: holds zero bytes, which is no YAML text", path);
-    else st = check_text(path, text);
+    else st = check_text(path, text, n);
     fclose(f);
     if (st < 0) {
         free(text);

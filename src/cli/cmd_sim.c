@@ -99,30 +99,36 @@ static weft_status make_list(request *q)
     return WEFT_OK;
 }
 
+/* "4-7" or "4" */
+static weft_status rank_range(const char *text, const char *word, int ranks, bool clip, int64_t *first, int64_t *last)
+{
+    char *dash = *word ? strchr(word + 1, '-') : NULL; /* what comes first is a sign */
+    if (dash) *dash = 0;
+    weft_status st = weft_parse_i64(word, first);
+    *last = *first;
+    if (st >= 0 && dash) st = weft_parse_i64(dash + 1, last);
+    if (st < 0) return weft_fail_at(st, "--trace-ranks %s: ", text);
+    if (clip && *last >= ranks) *last = ranks - 1;
+    if (*first < 0 || *first >= ranks || *last >= ranks)
+        return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks %s: there are ranks 0 to %d", text, ranks - 1);
+    if (*last >= *first) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks %s: %lld-%lld runs backwards", text, (long long)*first, (long long)*last);
+}
+
 /* "0,4-7" */
 static weft_status traced_ranks(request *q)
 {
     const weft_run_options *o = &q->cli->options;
     const char *word[NAMES];
     int n, ranks = q->ask.cp * q->ask.groups;
-    if (!o->sim_trace) {
-        if (weft_opts_given(&q->cli->opts, "sim.trace_ranks"))
-            return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks could not act without --trace FILE");
-        return WEFT_OK;
-    }
+    bool given = weft_opts_given(&q->cli->opts, "sim.trace_ranks");
+    if (!o->sim_trace && given) return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks could not act without --trace FILE");
+    if (!o->sim_trace) return WEFT_OK;
     WEFT_TRY(weft_writer_check(o->sim_trace));
     WEFT_TRY(split(q->arena, o->sim_trace_ranks, "--trace-ranks", word, NAMES, &n));
-    bool given = weft_opts_given(&q->cli->opts, "sim.trace_ranks");
     for (int i = 0; i < n; i++) {
-        char *dash = strchr(word[i], '-');
-        int64_t first, last;
-        if (dash) *dash = 0;
-        WEFT_TRY(weft_parse_i64(word[i], &first));
-        last = first;
-        if (dash) WEFT_TRY(weft_parse_i64(dash + 1, &last));
-        if (!given && last >= ranks) last = ranks - 1;
-        if (first < 0 || last < first || last >= ranks)
-            return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks %s: there are ranks 0 to %d", o->sim_trace_ranks, ranks - 1);
+        int64_t first = 0, last = 0;
+        WEFT_TRY(rank_range(o->sim_trace_ranks, word[i], ranks, !given, &first, &last));
         for (int64_t r = first; r <= last; r++) {
             if (q->ask.n_traced == RANKS_MAX) return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks: more than %d ranks", RANKS_MAX);
             q->traced[q->ask.n_traced++] = (int)r;

@@ -22,8 +22,8 @@ static weft_status check_sizes(const weft_model_config *c, const weft__keys *k, 
     WEFT_TRY(check_size(where, k->Hkv, c->Hkv));
     WEFT_TRY(check_size(where, k->D, c->D));
     WEFT_TRY(check_size(where, k->max_position, c->max_position));
-    if (!(c->norm_eps > 0) || !isfinite(c->norm_eps))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %g; it must be a positive number", where, k->eps, c->norm_eps);
+    if (!(c->norm_eps > 0 && c->norm_eps <= 1)) /* beyond that a norm only shrinks its input */
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %g; it must be above 0 and at most 1, as 1e-5", where, k->eps, c->norm_eps);
     return WEFT_OK;
 }
 

@@ -21,7 +21,7 @@ weft_status weft_optim_check(const weft_optim_options *o)
     WEFT_TRY(check_number("weight decay", o->weight_decay, 0, huge, ">= 0"));
     WEFT_TRY(check_number("clipping norm", o->clip, 0, huge, ">= 0 (0: no clipping)"));
     if (o->min_lr > o->lr)
-        return weft_fail(WEFT_ERR_REFUSED, "optimizer: the least learning rate %g is above the learning rate %g",
+        return weft_fail(WEFT_ERR_REFUSED, "optimizer: the least learning rate %.15g is above the learning rate %.15g",
                          o->min_lr, o->lr);
     if (o->warmup_steps < 0 || o->decay_steps < 0)
         return weft_fail(WEFT_ERR_REFUSED, "optimizer: warm-up %lld and decay %lld are numbers of steps, >= 0",

@@ -8,6 +8,8 @@
 
 /* ---- the text --------------------------------------------------------------------------------------- */
 
+enum { MAX_HEADS = 1 << 20 };
+
 typedef struct spec { /* what is not in the problem yet */
     const char *docs;
     bool sinks, alibi;
@@ -47,7 +49,8 @@ static weft_status heads(weft_cp_problem *p, char *text)
 {
     int64_t a = 0, b = 0;
     WEFT_TRY(pair_of("H", text, 1, &a, &b, '/'));
-    if (a > 1 << 20 || b > a || a % b)
+    if (a > MAX_HEADS) return weft_fail(WEFT_ERR_REFUSED, "--make: H=%lld; at most %d query heads", (long long)a, MAX_HEADS);
+    if (b > a || a % b)
         return weft_fail(WEFT_ERR_REFUSED, "--make: H=%lld/%lld; query heads must be a multiple of key/value heads",
                          (long long)a, (long long)b);
     p->H = (int)a, p->Hkv = (int)b;

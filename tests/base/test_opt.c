@@ -280,7 +280,7 @@ static void yaml_is_refused(void **state)
         assert_refused(yaml(f, cases[i].text), cases[i].message);
         assert_null(strchr(weft_last_error(), '\n')); /* one line */
     }
-    assert_refused(yaml_bytes(f, "note: a\0b", 9), "zero bytes");
+    assert_refused(yaml_bytes(f, "# two lines\nnote: a\0b", 21), ".yaml:2: holds zero bytes");
     assert_refused(weft_opts_yaml(&f->o, "/nowhere/x.yaml"), "/nowhere/x.yaml: cannot be opened");
     assert_refused(weft_opts_yaml(&f->o, "/tmp"), "/tmp: is no plain file");
 }

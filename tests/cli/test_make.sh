@@ -47,6 +47,7 @@ refused 'not both' attention "$WEFT_GOLDEN/attention/sinks.safetensors" --make "
 refused 'made cases' attention "$WEFT_GOLDEN/attention/sinks.safetensors" --spot 4
 refused 'add up' attention --make "T=10 H=2 D=4 docs=5,6"
 refused 'multiple' attention --make "T=10 H=3/2 D=4"
+refused 'H=2147483648; at most 1048576' attention --make "T=8 H=2147483648 D=4"
 refused 'takes no value' attention --make "T=10 H=2 D=4 causal=1"
 refused 'T, H and D are needed' attention --make "H=2 D=4"
 refused 'fit' attention --make "T=9000000000G H=2 D=4"

@@ -48,6 +48,9 @@ refused 'give one of them' sim --cp 4 --layouts zigzag --cp-layout zigzag $shape
 refused 'layout' sim --cp 4 --layouts zigzug $shape
 refused 'a name is empty' sim --cp 4 --strategies ring,,pcp $shape
 refused 'there are ranks 0 to 3' sim --cp 4 --trace x.json --trace-ranks 2-4 $shape
+for bad in -1:'there are ranks 0 to 3' -1-2:'there are ranks 0 to 3' x:'--trace-ranks x: "x" is not' 1-:'--trace-ranks 1-: "" is not' 2-1:'runs backwards'; do
+  refused "${bad#*:}" sim --cp 4 --trace x.json --trace-ranks "${bad%%:*}" $shape
+done
 refused 'could not act without --trace' sim --cp 4 --trace-ranks 2 $shape
 refused 'nowhere' sim --cp 4 --trace /nowhere/x.json $shape
 refused 'more than 4096 ranks' sim --cp 4096 --dp 2 $shape

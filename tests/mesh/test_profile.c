@@ -83,6 +83,8 @@ static void what_is_wrong_is_named(void **state)
     refused("\"backward_factor\": 2.5", "\"backward_factor\": 0", "backward_factor is 0; it must be a positive number");
     refused("\"backward_factor\": 2.5", "\"backward_factor\": -2.5", "backward_factor is -2.5");
     refused("\"backward_factor\": 2.5", "\"backward_factor\": \"2.5\"", "backward_factor is \"2.5\"");
+    refused("\"backward_factor\": 2.5", "\"backward_factor\": 1e308", "backward_factor is 1e308; it must be a positive number, 0.001 to 1000");
+    refused("\"fp64\": 1000000000.0", "\"fp64\": 1e-300", "flops_per_second.fp64 is 1e-300");
     refused("\"backward_factor\": 2.5", "\"backward_factor\": null", "backward_factor is null");
     refused("\"backward_factor\": 2.5", "\"backward_factor\": 1e999", "line");
     refused("\"backward_factor\": 2.5", "\"backward_factor\": NaN", "line");

@@ -204,6 +204,7 @@ static void refuses_sizes_that_contradict(void **state)
     assert_refused(read_with(&c, "llama", "\"bos_token_id\":11"), "bos_token_id is 11");
     assert_refused(read_with(&c, "llama", "\"eos_token_id\":\"x\""), "eos_token_id");
     assert_refused(read_with(&c, "llama", "\"rms_norm_eps\":0"), "rms_norm_eps");
+    assert_refused(read_with(&c, "llama", "\"rms_norm_eps\":1e30"), "rms_norm_eps is 1e+30; it must be above 0 and at most 1");
 }
 
 static void refuses_files_that_are_no_config(void **state)

@@ -59,6 +59,7 @@ static void bad_options_are_refused(void **state)
     BAD(lr, NAN, "learning rate nan");
     BAD(lr, INFINITY, "learning rate inf");
     BAD(min_lr, -1, "least learning rate -1");
+    BAD(min_lr, 0.999999999999, "least learning rate 0.999999999999 is above the learning rate 0.001");
     BAD(min_lr, 2e-3, "least learning rate 0.002 is above the learning rate 0.001");
     BAD(beta1, 1, "beta1 1 is outside its range [0, 1)");
     BAD(beta2, -0.1, "beta2 -0.1");
