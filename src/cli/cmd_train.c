@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@ typedef struct session { /* one rank's run */
     weft_progress_line progress;
     bool terminal;
     char dir[2048];
+    int lock; /* of that folder; -1 on other ranks */
     int64_t compared;  /* first steps that will be run again on one rank */
     double *losses;    /* [compared] */
     double first, last; /* loss of the first and of the last step */
@@ -54,18 +54,31 @@ static weft_status write_resolved(session *s)
     return st;
 }
 
+/* A model that lies in the folder would be removed with it, and is needed until the end. */
+static weft_status check_model_outside(const session *s, const char *model)
+{
+    char *dir = realpath(s->dir, NULL), *path = model ? realpath(model, NULL) : NULL;
+    size_t n = dir ? strlen(dir) : 0;
+    bool inside = dir && path && !strncmp(path, dir, n) && (path[n] == '/' || !path[n]);
+    free(dir);
+    free(path);
+    if (!inside) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED, "the model %s lies in %s, which --overwrite clears; choose another --name", model, s->dir);
+}
+
 /* An earlier run's numbers are never mixed with, or replaced by, this one's unless that is asked for. */
 static weft_status open_dir_on_root(session *s)
 {
+    const weft_run_options *o = &s->cli->options;
     char path[2112];
-    struct stat there;
     if (!s->root) return WEFT_OK;
-    if (!s->cli->options.overwrite && !stat(s->dir, &there))
-        return weft_fail(WEFT_ERR_REFUSED, "%s exists already; choose another --name or give --overwrite", s->dir);
-    WEFT_TRY(weft_make_dir(s->dir));
+    if (o->overwrite) {
+        WEFT_TRY(check_model_outside(s, o->model_dir));
+        WEFT_TRY(check_model_outside(s, o->model_config));
+    }
+    WEFT_TRY(weft_run_dir_open(s->dir, o->overwrite, &s->lock));
     WEFT_TRY(write_resolved(s));
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
-    if (s->cli->options.overwrite) unlink(path);
     return weft_jsonl_open(&s->jsonl, path);
 }
 
@@ -73,7 +86,6 @@ static weft_status save(session *s, int64_t step)
 {
     char path[2112];
     snprintf(path, sizeof path, "%s/step-%08lld", s->dir, (long long)step);
-    if (s->root && s->cli->options.overwrite) WEFT_TRY(weft_remove_checkpoint(path));
     return weft_trainer_save(s->trainer, path);
 }
 
@@ -271,13 +283,14 @@ static weft_status run_session(session *s)
 
 static weft_status train_body(weft_cli *cli, weft_world *world)
 {
-    session s = {.cli = cli, .world = world, .root = weft_is_root(world), .last_eval = NAN};
+    session s = {.cli = cli, .world = world, .root = weft_is_root(world), .last_eval = NAN, .lock = -1};
     s.terminal = isatty(STDOUT_FILENO);
     weft_progress_init(&s.progress, write_out, NULL, weft_columns(stdout), s.terminal, !getenv("NO_COLOR"));
     WEFT_TRY(name_dir(&s));
     WEFT_TRY(weft_trainer_create(&s.trainer, world, &cli->run));
     weft_status st = run_session(&s);
     if (s.jsonl) weft_jsonl_close(s.jsonl);
+    if (s.lock >= 0) close(s.lock);
     weft_trainer_destroy(s.trainer);
     return st;
 }

@@ -135,7 +135,7 @@ static const weft_opt table[] = {
      "under mpirun, who moves messages during compute (auto: measured at the start)", CUT},
     {"run.name", "name", NULL, WEFT_OPT_TEXT, OFF(run_name), NULL, NULL, NO_LIMIT, "folder of the run (default: date and time)", T},
     {"run.root", "runs", NULL, WEFT_OPT_TEXT, OFF(run_root), "runs", NULL, NO_LIMIT, "where run folders are made", T},
-    {"run.overwrite", "overwrite", NULL, WEFT_OPT_BOOL, OFF(overwrite), "false", NULL, NO_LIMIT, "write into a run folder that exists", T},
+    {"run.overwrite", "overwrite", NULL, WEFT_OPT_BOOL, OFF(overwrite), "false", NULL, NO_LIMIT, "clear a run folder that exists of the run before", T},
     {"run.sample_tokens", "sample-tokens", NULL, WEFT_OPT_INT, OFF(sample_tokens), "0", NULL, 0, 1 << 20,
      "print so many generated tokens at the end", T},
 

@@ -137,8 +137,10 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *record);
 weft_status weft_trainer_eval(weft_trainer *t, int64_t sequences, double *loss);
 /* Hugging Face directory: config.json and model.safetensors; complete when it has its name. Rank 0 writes. COLLECTIVE */
 weft_status weft_trainer_save(weft_trainer *t, const char *dir);
-/* Removes the files that a checkpoint of ours holds, and their folder; nothing else, and no error when absent. LOCAL */
-weft_status weft_remove_checkpoint(const char *dir);
+/* Makes the run's folder this run's own: made or, with `overwrite`, cleared of what an earlier run wrote there (checkpoints,
+ * metrics, what a killed run left half-written), and of nothing else. What would stand in the way is refused before anything is
+ * removed. *lock: a descriptor to close at the end; while it is open, and this process lives, another run is refused. LOCAL */
+weft_status weft_run_dir_open(const char *dir, bool overwrite, int *lock);
 const weft_engine *weft_trainer_engine(const weft_trainer *t);
 int64_t weft_trainer_windows(const weft_trainer *t, bool valid);
 /* Entropy of single tokens over the whole text, in nats: what a model that knows frequencies only would reach. One

@@ -31,4 +31,13 @@ weft_status weft_trainer_load(weft_trainer *t, bool valid, int64_t a, int64_t fi
 /* Writes config.json and the weights into a folder that gets its name when it is complete. LOCAL */
 weft_status weft_trainer_write(weft_trainer *t, const char *dir);
 
+/* "step-00000012" or, of a run that was killed, "step-00000012.tmp-4711". LOCAL */
+bool weft__is_checkpoint_name(const char *name);
+/* ".tmp-4711" or ".tmp-4711-4712", which is where a name ends whose file was never complete. LOCAL */
+bool weft__is_temporary_end(const char *text);
+/* Refuses what is no folder, or holds anything but files of a checkpoint. LOCAL */
+weft_status weft__check_checkpoint(const char *dir);
+/* Removes the files and the folder; best after a check. LOCAL */
+weft_status weft__remove_checkpoint(const char *dir);
+
 #endif
