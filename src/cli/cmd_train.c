@@ -1,6 +1,7 @@
 /* cmd_train.c — `weft train`: the run's folder, its table, its lines, its checkpoints, its proof. */
 #include "cli/cli.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -295,6 +296,20 @@ static weft_status train_body(weft_cli *cli, weft_world *world)
     return st;
 }
 
+/* A name is typed in shells, stands in tables and is a folder: no blanks, nothing that a shell takes for more than itself. What
+ * is beyond ASCII has been found to be text. */
+static weft_status check_name(const char *name)
+{
+    static const char marks[] = "._-+=,@:%";
+    for (const char *p = name; *p; p++)
+        if (!isalnum((unsigned char)*p) && (unsigned char)*p < 0x80 && !strchr(marks, *p))
+            return weft_fail(WEFT_ERR_REFUSED, "--name: its byte %lld (0x%02x) cannot be in a name; letters, digits and %s can",
+                             (long long)(p - name + 1), (unsigned)(unsigned char)*p, marks);
+    if (*name == '-') return weft_fail(WEFT_ERR_REFUSED, "--name %s: a name cannot begin with a dash, which programs take for an option", name);
+    if (strlen(name) > 200) return weft_fail(WEFT_ERR_REFUSED, "--name: %zu bytes; at most 200", strlen(name));
+    return WEFT_OK;
+}
+
 /* An empty root would be the machine's root folder, an empty name the folder of all runs. */
 static weft_status check_names(const weft_run_options *o)
 {
@@ -304,7 +319,7 @@ static weft_status check_names(const weft_run_options *o)
     if (o->run_name && (strchr(o->run_name, '/') || !strcmp(o->run_name, ".") || !strcmp(o->run_name, "..")))
         return weft_fail(WEFT_ERR_REFUSED, "--name %s is a path; give one folder's name, and --runs for where it lies",
                          o->run_name);
-    return WEFT_OK;
+    return o->run_name ? check_name(o->run_name) : WEFT_OK;
 }
 
 static weft_status train_check(weft_cli *cli)

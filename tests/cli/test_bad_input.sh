@@ -140,6 +140,9 @@ mkdir -p "$tmp/empty/runs/taken"
 rm -rf "$tmp/empty"
 # a path for a name, a result over its own case, nothing to evaluate
 refused 'is a path' train --data "$tmp/data.txt" --seq-length 64 --name ../elsewhere
+for name in ' ' 'a b' $'a\nb' $'\t' 'a*' '$HOME' "it's" 'a\b' '~' 'a;b'; do refused 'cannot be in a name; letters, digits and ._-' train --data "$tmp/data.txt" --seq-length 64 "--name=$name"; done
+refused 'begin with a dash' train --data "$tmp/data.txt" --seq-length 64 --name=-x
+refused 'at most 200' train --data "$tmp/data.txt" --seq-length 64 --name "$(printf '%201s' '' | tr ' ' a)"
 cp "$case" "$tmp/own.safetensors"
 refused 'the case itself' attention "$tmp/own.safetensors" --out "$tmp/own.safetensors"
 refused 'seed' eval "$llama" --data "$tmp/data.txt" --seed 3 # it would not act
