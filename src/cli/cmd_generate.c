@@ -8,8 +8,18 @@
 #include <unistd.h>
 
 typedef struct printer {
-    bool text, first, terminal;
+    const char *prompt; /* printed before the first token, when a long one has been read; NULL: none */
+    bool text, first, terminal, watched, open; /* watched: by a person, on the standard error; open: a line of progress stands there */
 } printer;
+
+static void fed(void *ud, int64_t done, int64_t n)
+{
+    printer *p = ud;
+    p->open = p->watched && done < n;
+    if (p->open) fprintf(stderr, "\rprompt       %lld of %lld tokens\x1b[K", (long long)done, (long long)n);
+    else if (p->watched) fprintf(stderr, "\r\x1b[K");
+    fflush(stderr);
+}
 
 /* A model may write escape sequences; a terminal must not get them. A file or a pipe gets every byte. */
 static int shown(const printer *p, int byte)
@@ -21,6 +31,7 @@ static int shown(const printer *p, int byte)
 static void emit(void *ud, int32_t token)
 {
     printer *p = ud;
+    if (p->first && p->prompt) fputs(p->prompt, stdout);
     if (!p->text) printf(p->first ? "%d" : " %d", token);
     else if (token < 256) putchar(shown(p, token));
     p->first = false;
@@ -72,26 +83,53 @@ static weft_status wants_text(const weft_run_options *o, const weft_model_config
     return WEFT_OK;
 }
 
+/* Positions that the model was made for; a scaled rotation stretches those that it was trained on. */
+static int64_t positions_of(const weft_model_config *c)
+{
+    const weft_rope_config *r = &c->rope;
+    int64_t trained = r->original_max_position ? r->original_max_position : c->max_position;
+    double stretched = r->factor > 1 ? r->factor * (double)trained : 0;
+    return stretched > (double)c->max_position && stretched < 1e15 ? (int64_t)stretched : c->max_position;
+}
+
+/* Beyond its positions a model writes nonsense without a word. A number of tokens that nobody gave gives way. */
+static weft_status check_positions(const weft_cli *cli, const weft_model_config *c, int64_t n, int64_t *max_new)
+{
+    int64_t most = positions_of(c), left = most - n;
+    *max_new = cli->options.max_new_tokens;
+    if (left >= 1 && !weft_opts_given(&cli->opts, "generate.max_new_tokens")) *max_new = weft_min_i64(*max_new, left);
+    if (*max_new <= left) return WEFT_OK;
+    if (left < 1)
+        return weft_fail(WEFT_ERR_REFUSED, "the prompt has %lld tokens; with those to add the model has %lld positions "
+                         "(max_position_embeddings or n_positions of its config.json): give at most %lld", (long long)n, (long long)most, (long long)most - 1);
+    return weft_fail(WEFT_ERR_REFUSED, "a prompt of %lld tokens and %lld more; the model has %lld positions "
+                     "(max_position_embeddings or n_positions of its config.json): --max-new-tokens %lld fits", (long long)n, (long long)*max_new, (long long)most,
+                     (long long)left);
+}
+
 static weft_status generate_body(weft_cli *cli, weft_world *world)
 {
     const weft_run_options *o = &cli->options;
     weft_engine e;
     weft_model_config config;
     int32_t *ids = NULL;
-    int64_t n = 0;
-    printer p = {.first = true, .terminal = isatty(STDOUT_FILENO)};
+    int64_t n = 0, max_new = 0;
+    printer p = {.first = true, .terminal = isatty(STDOUT_FILENO), .watched = isatty(STDERR_FILENO)};
     WEFT_TRY(weft_run_model_config(&cli->run, &config));
     WEFT_TRY(read_prompt(cli, &config, &ids, &n));
     WEFT_TRY(wants_text(o, &config, &p.text));
+    WEFT_TRY(check_positions(cli, &config, n, &max_new));
+    if (p.text) p.prompt = o->prompt;
     WEFT_TRY(weft_engine_open(&e, world, &cli->run, &config, &(weft_engine_options){.B = 1, .T = 1, .max_docs = 1}));
     weft_status st = weft_engine_load(&e, o->model_dir);
     weft_sampling s = {.temperature = o->temperature,
                        .top_p = o->top_p,
                        .seed = (uint64_t)o->seed,
-                       .max_new = o->max_new_tokens,
-                       .eos = config.eos};
-    if (st >= 0 && p.text) fputs(o->prompt ? o->prompt : "", stdout);
+                       .max_new = max_new,
+                       .eos = config.eos,
+                       .fed = fed};
     if (st >= 0) st = weft_generate(e.model, &config, cli->run.prec, ids, n, &s, emit, &p);
+    if (p.open) fputc('\n', stderr);
     if (st >= 0) putchar('\n');
     weft_engine_close(&e);
     return st;

@@ -42,11 +42,23 @@ static int32_t sample(const void *logits, weft_dtype t, int64_t V, const weft_sa
     return list[n - 1].id;
 }
 
+/* In pieces, so that a long prompt can be watched; whole ones of the decoder's, so the bits are the same. */
+static weft_status feed_prompt(weft_decoder *d, const int32_t *prompt, int64_t n, const weft_sampling *s, void *logits, void *ud)
+{
+    enum { PIECE = 512 };
+    for (int64_t first = 0; first < n; first += PIECE) {
+        int64_t rows = weft_min_i64(PIECE, n - first);
+        WEFT_TRY(weft_decoder_feed(d, prompt + first, rows, logits));
+        if (s->fed) s->fed(ud, first + rows, n);
+    }
+    return WEFT_OK;
+}
+
 static weft_status generate_with(weft_decoder *d, weft_dtype t, int64_t V, const int32_t *prompt, int64_t n,
                                  const weft_sampling *s, void *logits, choice *list, void (*emit)(void *, int32_t),
                                  void *ud)
 {
-    WEFT_TRY(weft_decoder_feed(d, prompt, n, logits));
+    WEFT_TRY(feed_prompt(d, prompt, n, s, logits, ud));
     for (int64_t i = 0; i < s->max_new; i++) {
         for (int64_t k = 0; k < V; k++)
             if (!isfinite(weft_load(logits, t, k)))

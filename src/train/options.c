@@ -167,7 +167,7 @@ static const weft_opt table[] = {
     {"generate.prompt", "prompt", NULL, WEFT_OPT_TEXT, OFF(prompt), NULL, NULL, NO_LIMIT, "text to continue (byte vocabulary)", G},
     {"generate.prompt_ids", "prompt-ids", NULL, WEFT_OPT_TEXT, OFF(prompt_ids), NULL, NULL, NO_LIMIT,
      "token ids to continue, separated by commas or spaces", G},
-    {"generate.max_new_tokens", "max-new-tokens", NULL, WEFT_OPT_INT, OFF(max_new_tokens), "200", NULL, 1, 1e9, "tokens to add at most", G},
+    {"generate.max_new_tokens", "max-new-tokens", NULL, WEFT_OPT_INT, OFF(max_new_tokens), "200", NULL, 1, 1e9, "tokens to add at most (default: fewer where the model has no more positions)", G},
     {"generate.temperature", "temperature", NULL, WEFT_OPT_REAL, OFF(temperature), "0", NULL, 0, 100, "0: greedy", G},
     {"generate.top_p", "top-p", NULL, WEFT_OPT_REAL, OFF(top_p), "1", NULL, 1e-6, 1, "sample from the likeliest tokens of this total probability", G},
     {"generate.output", "output", NULL, WEFT_OPT_ENUM, OFF(output), "auto", "auto|text|ids", NO_LIMIT,

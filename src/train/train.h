@@ -194,7 +194,12 @@ weft_status weft_verify_model(weft_world *world, const weft_run *run, const char
 
 /* ---- generation ----------------------------------------------------------------------------------- */
 
-typedef struct weft_sampling { double temperature, top_p; uint64_t seed; int64_t max_new, eos; } weft_sampling;
+typedef struct weft_sampling {
+    double temperature, top_p;
+    uint64_t seed;
+    int64_t max_new, eos;
+    void (*fed)(void *ud, int64_t done, int64_t n); /* told how much of a long prompt has been read; or NULL */
+} weft_sampling;
 /* Continues prompt[n]; `emit` gets every new token. Temperature 0: greedy. LOCAL */
 weft_status weft_generate(weft_model *model, const weft_model_config *config, weft_prec prec, const int32_t *prompt,
                           int64_t n, const weft_sampling *s, void (*emit)(void *ud, int32_t token), void *ud);
