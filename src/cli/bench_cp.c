@@ -16,10 +16,10 @@ static weft_status check(weft_cli *cli)
 static void print_ways(const weft_layer_bench *r)
 {
     bool several = r->ways > 1;
-    printf("\n%-16s %12s %12s %13s%s\n", "", "time, ms", "exposed, ms", "in flight, ms", several ? "    ratio" : "");
+    printf("\n%-16s %13s %13s %14s%s\n", "", "time, ms", "exposed, ms", "in flight, ms", several ? "    ratio" : "");
     for (int i = 0; i < r->ways; i++) {
         const weft_layer_way *w = &r->way[i];
-        printf("%-16s %12.3f %12.4f %13.3f", w->name, 1e3 * w->seconds, 1e3 * w->exposed, 1e3 * w->flight);
+        printf("%-16s %13.3f %13.4f %14.3f", w->name, 1e3 * w->seconds, 1e3 * w->exposed, 1e3 * w->flight);
         if (several) printf(" %8.2f", w->seconds / r->way[0].seconds);
         printf("\n");
     }

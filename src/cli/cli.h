@@ -55,6 +55,8 @@ weft_status weft_launch_threads(int threads, int alive);
 weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads);
 int weft_launch_ranks(const weft_cli *cli);
 
+/* A terminal that has no width is none: Open MPI puts one before each rank, whatever the job's output goes to. */
+bool weft_on_terminal(FILE *to);
 /* Columns of what `to` goes to: COLUMNS, else the terminal's, else 80; 40 at least. */
 int weft_columns(FILE *to);
 /* Help and prose, folded (weft_text_fold) wherever they go, at WEFT_PROSE_COLUMNS at most: longer lines are hard to read. */

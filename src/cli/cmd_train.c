@@ -285,7 +285,7 @@ static weft_status run_session(session *s)
 static weft_status train_body(weft_cli *cli, weft_world *world)
 {
     session s = {.cli = cli, .world = world, .root = weft_is_root(world), .last_eval = NAN, .lock = -1};
-    s.terminal = isatty(STDOUT_FILENO);
+    s.terminal = weft_on_terminal(stdout);
     weft_progress_init(&s.progress, write_out, NULL, weft_columns(stdout), s.terminal, !getenv("NO_COLOR"));
     WEFT_TRY(name_dir(&s));
     WEFT_TRY(weft_trainer_create(&s.trainer, world, &cli->run));

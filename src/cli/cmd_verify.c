@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static void print_findings(const weft_report *r)
 {
@@ -33,7 +32,7 @@ static void show_stage(const char *text) { fprintf(stderr, "\r%s ...\x1b[K", tex
 static weft_status with_report(weft_cli *cli, weft_world *world, const char *what,
                                weft_status (*run)(weft_cli *, weft_world *, weft_report *))
 {
-    bool live = weft_is_root(world) && isatty(STDERR_FILENO);
+    bool live = weft_is_root(world) && weft_on_terminal(stderr);
     weft_report report = {.stage = live ? show_stage : NULL};
     weft_ctx *ctx = weft_world_ctx(world);
     WEFT_TRY(weft_arena_create(&report.arena, &ctx->mem, "report", NULL));

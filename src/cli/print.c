@@ -5,17 +5,23 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 enum { NARROWEST = 40, PLAIN = 80 };
 
-int weft_columns(FILE *to)
+static int terminal_columns(FILE *to)
 {
     struct winsize w;
+    return ioctl(fileno(to), TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+}
+
+bool weft_on_terminal(FILE *to) { return terminal_columns(to) > 0; }
+
+int weft_columns(FILE *to)
+{
     int64_t asked = 0;
     const char *columns = getenv("COLUMNS");
     if (!columns || weft_parse_i64(columns, &asked) != WEFT_OK || asked < 1 || asked > INT16_MAX)
-        asked = ioctl(fileno(to), TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : PLAIN;
+        asked = weft_on_terminal(to) ? terminal_columns(to) : PLAIN;
     return (int)(asked < NARROWEST ? NARROWEST : asked);
 }
 
@@ -34,7 +40,7 @@ void weft_print_prose(FILE *to, const char *lines, int left)
 
 void weft_print_lines(const char *lines, int left)
 {
-    print_folded(stdout, lines, left, isatty(STDOUT_FILENO) ? weft_columns(stdout) : 0);
+    print_folded(stdout, lines, left, weft_on_terminal(stdout) ? weft_columns(stdout) : 0);
     fflush(stdout);
 }
 

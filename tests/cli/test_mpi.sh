@@ -55,9 +55,10 @@ for mpi in openmpi mpich; do
   done
   g37_short_messages
 
-  ranks 2 bench cp --cp 2 --cp-strategy ring --make "T=96 H=2 D=8 causal"
+  # Open MPI puts a terminal before each rank: a log must not be folded, or written over, for that
+  COLUMNS=40 ranks 2 bench cp --cp 2 --cp-strategy ring --make "T=96 H=2 D=8 causal"
   [ $code = 0 ] && grep -qE '^callback( +[0-9.]+){3} +1.00$' "$tmp/stdout" &&
-    grep -qE '^helper thread( +[0-9.]+){4}$' "$tmp/stdout" ||
+    grep -qE '^helper thread( +[0-9.]+){4}$' "$tmp/stdout" && grep -q '^sent .* of one layer$' "$tmp/stdout" ||
     fail "$mpi: bench cp: exit $code: $(cat "$tmp/stderr" "$tmp/stdout" | tail -5)"
 
   case=$attention/causal_s128.safetensors

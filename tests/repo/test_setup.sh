@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/setup.sh and tools/configure.sh with stand-ins for the package tools: silent when all is there, installs by name
-# when something is missing, names it when it cannot, never builds with another compiler than the one asked
-# for; and tools/build.sh, which drops noise and nothing else.
+# when something is missing, names it when it cannot, never builds with another compiler than the one
+# asked for; and tools/build.sh, which drops noise and nothing else.
 # labels: small noasan
 set -u
 root=${WEFT_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
