@@ -79,11 +79,18 @@ static void warn_of_crowding(const weft_cli *cli, int ranks)
             cpus / ranks > 1 ? cpus / ranks : 1);
 }
 
+static void tell(void *told, const char *message)
+{
+    *(bool *)told = true;
+    fprintf(stderr, "weft: %s\n", message);
+}
+
 /* Without a launcher of MPI. */
 static int launch_here(weft_cli *cli)
 {
     int ranks = weft_launch_ranks(cli), rank = 0, code;
     weft_local *local = NULL;
+    bool told = false;
     weft_status st = weft_local_from_env(&local, &rank);
     if (st >= 0 && local) return run_as_child(cli, local, rank);
     if (st >= 0 && weft_opts_given(&cli->opts, "run.mpi_progress") && strcmp(cli->options.mpi_progress, "auto"))
@@ -95,12 +102,14 @@ static int launch_here(weft_cli *cli)
                             .threads_per_rank = (int)cli->options.threads,
                             .argv = cli->argv,
                             .grace_seconds = 3,
-                            .timeout_seconds = cli->options.timeout};
+                            .timeout_seconds = cli->options.timeout,
+                            .told = tell,
+                            .ud = &told};
         st = weft_local_supervise(&spawn, &code);
     } else {
         code = weft_exit_code(st);
     }
-    if (st < 0 && st != WEFT_ERR_COMPARE) fprintf(stderr, "weft: %s\n", weft_last_error());
+    if (st < 0 && st != WEFT_ERR_COMPARE && !told) fprintf(stderr, "weft: %s\n", weft_last_error());
     return code;
 }
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define DEFAULT_GRACE 3.0 /* seconds */
+#define TELL_AFTER 0.25   /* what ranks print when they leave comes before the cause */
 
 typedef struct supervisor {
     weft_local *map;
@@ -25,7 +26,9 @@ typedef struct supervisor {
     int signals;       /* file descriptor */
     double grace;
     bool failing, killed;
-    weft_deadline give_up;
+    weft_deadline give_up, tell;
+    const weft_spawn *spawn;
+    bool told;
     int odd_rank, odd_code; /* first rank that left in good order with an exit code; -1 none */
 } supervisor;
 
@@ -41,6 +44,16 @@ static void start_grace(supervisor *s)
     if (s->failing) return;
     s->failing = true;
     s->give_up = weft_deadline_in(&weft_clock_real, s->grace);
+    s->tell = weft_deadline_in(&weft_clock_real, TELL_AFTER);
+}
+
+/* A rank that is stopped does not leave, and who watches should not wait for its end to hear of it. */
+static void tell(supervisor *s)
+{
+    if (s->told || !s->spawn->told || !weft_deadline_look(&weft_clock_real, &s->tell)) return;
+    weft_local_fail_with(s->map, WEFT_OK);
+    s->spawn->told(s->spawn->ud, weft_last_error());
+    s->told = true;
 }
 
 static void record_killed(supervisor *s, int rank, int sig)
@@ -127,6 +140,7 @@ static void watch(supervisor *s)
         take_signals(s);
         reap(s);
         if (weft_local_failed(s->map)) start_grace(s); /* also of ranks that hang after they have told */
+        if (s->failing && s->alive > 0) tell(s);
         if (s->failing && !s->killed && weft_deadline_look(&weft_clock_real, &s->give_up)) {
             signal_all(s, SIGKILL);
             s->killed = true;
@@ -190,7 +204,7 @@ static weft_status supervise_with_signals(supervisor *s, const weft_spawn *spawn
 weft_status weft_local_supervise(const weft_spawn *spawn, int *exit_code)
 {
     weft_status st;
-    supervisor s = {.ranks = spawn->ranks, .odd_rank = -1,
+    supervisor s = {.spawn = spawn, .ranks = spawn->ranks, .odd_rank = -1,
                     .grace = spawn->grace_seconds > 0 ? spawn->grace_seconds : DEFAULT_GRACE};
     WEFT_TRY_OR(st, weft_local_create(&s.map, spawn->ranks), out);
     if (spawn->timeout_seconds > 0) s.map->header->timeout = spawn->timeout_seconds;

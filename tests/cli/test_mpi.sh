@@ -105,6 +105,12 @@ for mpi in openmpi mpich; do
   dies kill:rank=1:site=cp.ring:hit=2 "rank 1 was killed by signal 9 (Killed) while in cp.ring.forward, layer 0, step 1" "a rank that is killed"
   dies exit:rank=2:site=cp.ring:hit=2 "rank 2 exited with code 5 while in cp.ring.forward, layer 0, step 1" "a rank that exits"
 
+  # Threads that cannot be started are refused by all, before OpenMP ends a process with the code of a comparison.
+  ulimit -Sv 6000000
+  OMP_STACKSIZE=64M ranks 2 attention "$case" --cp 2 --threads 300
+  ulimit -Sv unlimited
+  expect 2 "300 threads cannot be started" "threads that do not fit"
+
   # The program alone, without plugins beside it: on all ranks, and on one of them.
   cp "$WEFT" "$tmp/weft-alone"
   WEFT_PLUGIN_PATH='' timeout 60 "mpirun.$mpi" -n 2 "$tmp/weft-alone" attention "$case" --cp 2 >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?

@@ -217,7 +217,12 @@ static int rank_main(weft_local *map, int rank, char **argv)
 
 /* ---- running a scenario ------------------------------------------------------------------------------------- */
 
-typedef struct result { weft_status status; int exit_code; double seconds; char message[1024], said[64]; } result;
+typedef struct result {
+    weft_status status;
+    int exit_code;
+    double begin, seconds, told_after; /* told_after: 0 when nothing was told while ranks were there */
+    char message[1024], said[64], told[1024];
+} result;
 
 /* Reads what the ranks wrote until all of them have gone, for at most `limit` seconds; false: some live on. */
 static bool read_to_end(int fd, char *said, size_t n, double limit)
@@ -243,29 +248,46 @@ static void say_wait(int fd, char what, int times)
     }
 }
 
-static weft_status supervise(const char *scenario, int ranks, int pipe_fd, int *exit_code)
+static void note_told(void *ud, const char *message)
+{
+    result *x = ud;
+    if (x->told_after > 0) fail_msg("told twice: \"%s\" and \"%s\"", x->told, message);
+    x->told_after = now() - x->begin;
+    snprintf(x->told, sizeof x->told, "%s", message);
+}
+
+static weft_status supervise_for(const char *scenario, int ranks, int pipe_fd, double grace, result *x)
 {
     char fd_text[16];
     snprintf(fd_text, sizeof fd_text, "%d", pipe_fd);
     char *argv[] = {"test_comm.supervise", (char *)(uintptr_t)scenario, fd_text, NULL};
-    return weft_local_supervise(&(weft_spawn){.ranks = ranks, .argv = argv, .grace_seconds = 0.3,
-                                               .timeout_seconds = strcmp(scenario, "late") == 0 ? 0.5 : 0}, exit_code);
+    return weft_local_supervise(&(weft_spawn){.ranks = ranks, .argv = argv, .grace_seconds = grace, .told = note_told, .ud = x,
+                                               .timeout_seconds = strcmp(scenario, "late") == 0 ? 0.5 : 0}, &x->exit_code);
 }
 
-static result run(const char *scenario, int ranks)
+static weft_status supervise(const char *scenario, int ranks, int pipe_fd, int *exit_code)
 {
-    result x = {0};
+    result x = {.begin = now()};
+    weft_status st = supervise_for(scenario, ranks, pipe_fd, 0.3, &x);
+    *exit_code = x.exit_code;
+    return st;
+}
+
+static result run_for(const char *scenario, int ranks, double grace)
+{
+    result x = {.begin = now()};
     int p[2];
     assert_int_equal(pipe(p), 0);
-    double begin = now();
-    x.status = supervise(scenario, ranks, p[1], &x.exit_code);
-    x.seconds = now() - begin;
+    x.status = supervise_for(scenario, ranks, p[1], grace, &x);
+    x.seconds = now() - x.begin;
     snprintf(x.message, sizeof x.message, "%s", x.status < 0 ? weft_last_error() : "");
     close(p[1]);
     if (!read_to_end(p[0], x.said, sizeof x.said, 2)) fail_msg("%s: a process stayed behind", scenario);
     close(p[0]);
     return x;
 }
+
+static result run(const char *scenario, int ranks) { return run_for(scenario, ranks, 0.3); }
 
 #define assert_has(text, part) \
     do { \
@@ -479,6 +501,19 @@ static void ranks_that_hang_after_a_failure_are_ended(void **state)
     assert_at_most(x.seconds, 5);
 }
 
+/* A stopped rank stays for the whole grace; who it is is known, and told, long before. */
+static void a_failure_is_told_before_the_grace_is_over(void **state)
+{
+    (void)state;
+    result x = run_for("stopped", 4, 1.5);
+    assert_has(x.told, "rank 2 is stopped in model.block.forward");
+    assert_string_equal(x.told, x.message);
+    assert_true(x.told_after > 0.7 && x.told_after < x.seconds - 0.5);
+    x = run("nofile", 3); /* all leave at once: the caller has the message, and prints it */
+    assert_has(x.message, "/no/such/data.bin");
+    if (x.told_after > 0) assert_string_equal(x.told, x.message); /* on a busy machine */
+}
+
 static void why_a_rank_could_not_start_is_told(void **state)
 {
     (void)state;
@@ -614,6 +649,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_that_does_not_join_is_named_in_time),
         cmocka_unit_test(a_half_written_record_is_no_success),
         cmocka_unit_test(ranks_that_hang_after_a_failure_are_ended),
+        cmocka_unit_test(a_failure_is_told_before_the_grace_is_over),
         cmocka_unit_test(why_a_rank_could_not_start_is_told),
         cmocka_unit_test(exit_codes_are_passed_on),
         cmocka_unit_test(ranks_get_their_own_cores),
