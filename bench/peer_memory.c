@@ -56,7 +56,8 @@ static int by_value(const void *a, const void *b)
 /* The ranks decide together when a size has been measured for long enough. */
 static weft_status enough(const exchange *e, double begin, int rounds, bool *done)
 {
-    int64_t left = rounds < ROUNDS_MIN || (weft_now(&weft_clock_real) - begin < SECONDS_PER_SIZE && rounds < ROUNDS_MAX);
+    int64_t left =
+        rounds < ROUNDS_MIN || (weft_now(&weft_clock_real) - begin < SECONDS_PER_SIZE && rounds < ROUNDS_MAX);
     WEFT_TRY(weft_all_reduce(e->c, &left, 1, WEFT_I64, WEFT_MAX));
     *done = left == 0;
     return WEFT_OK;
@@ -85,8 +86,8 @@ static weft_status measure(exchange *e, double seconds[WAYS][ROUNDS_MAX], int *r
 static void print_row(size_t bytes, double seconds[WAYS][ROUNDS_MAX], int n)
 {
     const double *copied = seconds[0], *read = seconds[1];
-    printf("%8zu KiB  %6d  %10.1f %10.1f  %10.1f %10.1f  %6.2f %6.2f\n", bytes / KIB, n, copied[0] * 1e6, copied[n / 2] * 1e6,
-           read[0] * 1e6, read[n / 2] * 1e6, copied[0] / read[0], copied[n / 2] / read[n / 2]);
+    printf("%8zu KiB  %6d  %10.1f %10.1f  %10.1f %10.1f  %6.2f %6.2f\n", bytes / KIB, n, copied[0] * 1e6,
+           copied[n / 2] * 1e6, read[0] * 1e6, read[n / 2] * 1e6, copied[0] / read[0], copied[n / 2] / read[n / 2]);
     fflush(stdout);
 }
 
@@ -103,7 +104,8 @@ static weft_status run(weft_world *w, weft_arena *shared, weft_arena *private)
     WEFT_TRY(weft_arena_zalloc(shared, (int64_t)most, 1, "in", (void **)&e.in));
     for (size_t i = 0; i < most; i++) own[i] = (char)(i * 7 + (size_t)e.peer);
     e.own = own;
-    if (e.peer == 1) printf("microseconds       rounds  copied: min     median   in place: min  median   ratio: min median\n");
+    if (e.peer == 1)
+        printf("microseconds       rounds  copied: min     median   in place: min  median   ratio: min median\n");
     for (e.bytes = 64 * KIB; e.bytes <= most; e.bytes *= 4) {
         int rounds;
         WEFT_TRY(measure(&e, seconds, &rounds));

@@ -21,7 +21,8 @@ typedef struct run { /* whole arrays, filled by the ranks row by row */
 
 static float value(int which, int64_t token, int64_t i)
 {
-    return (float)(sin(1.7 * (double)which + 0.61 * (double)token + 2.3 * (double)i) * cos(0.13 * (double)(token * (i % 7 + 1))));
+    return (float)(sin(1.7 * (double)which + 0.61 * (double)token + 2.3 * (double)i) *
+                   cos(0.13 * (double)(token * (i % 7 + 1))));
 }
 
 /* [rows, width] of this rank's tokens. */
@@ -44,9 +45,11 @@ static weft_status forward_backward(weft_attention *a, weft_group *group, run *w
     int64_t rows = weft_attention_rows(a), *token = malloc((size_t)(rows + 1) * sizeof *token);
     if (!token) return WEFT_ERR_MEMORY;
     weft_attention_tokens(a, token, NULL);
-    float *q = rows_of(0, token, rows, H * D), *k = rows_of(1, token, rows, HKV * D), *v = rows_of(2, token, rows, HKV * DV);
+    float *q = rows_of(0, token, rows, H * D), *k = rows_of(1, token, rows, HKV * D),
+          *v = rows_of(2, token, rows, HKV * DV);
     float *dout = rows_of(3, token, rows, H * DV), *o = rows_of(4, token, rows, H * DV);
-    float *dq = rows_of(5, token, rows, H * D), *dk = rows_of(6, token, rows, HKV * D), *dv = rows_of(7, token, rows, HKV * DV);
+    float *dq = rows_of(5, token, rows, H * D), *dk = rows_of(6, token, rows, HKV * D),
+          *dv = rows_of(7, token, rows, HKV * DV);
     weft_status st = q && k && v && dout && o && dq && dk && dv ? WEFT_OK : WEFT_ERR_MEMORY;
 
     weft_attention_io io;
@@ -109,7 +112,8 @@ static int compare(const char *name, const float *x, const float *ref, int64_t n
 int main(void)
 {
     static float o[2][T * H * DV], dq[2][T * H * D], dk[2][T * HKV * D], dv[2][T * HKV * DV];
-    run many = {.o = o[0], .dq = dq[0], .dk = dk[0], .dv = dv[0]}, one = {.o = o[1], .dq = dq[1], .dk = dk[1], .dv = dv[1]};
+    run many = {.o = o[0], .dq = dq[0], .dk = dk[0], .dv = dv[0]},
+        one = {.o = o[1], .dq = dq[1], .dk = dk[1], .dv = dv[1]};
 
     weft_status st = weft_group_threads(RANKS, rank_main, &many);
     if (st == WEFT_OK) st = weft_group_threads(1, rank_main, &one);
@@ -124,7 +128,8 @@ int main(void)
                  compare("dk", many.dk, one.dk, T * HKV * D) + compare("dv", many.dv, one.dv, T * HKV * DV);
     printf("\nrank  rows  bytes sent  by the formula\n");
     for (int r = 0; r < RANKS; r++) {
-        printf("%4d  %4lld  %10lld  %14lld\n", r, (long long)many.rows[r], (long long)many.sent[r], (long long)many.formula[r]);
+        printf("%4d  %4lld  %10lld  %14lld\n", r, (long long)many.rows[r], (long long)many.sent[r],
+               (long long)many.formula[r]);
         failed += many.sent[r] != many.formula[r];
     }
     printf("\n%s\n", failed ? "DIFFERENT" : "the same attention, whatever the cut");

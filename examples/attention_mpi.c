@@ -3,9 +3,9 @@
  *   mpirun -n 4 attention_mpi
  *
  * The ranks of a communicator hold a share each of one sequence of 2003 tokens in four documents: 8 query heads on 2
- * key/value heads, causal. Rows come from a formula of (token, channel), as they would come from the program's own layers.
- * Rank 0 gathers the result and repeats it alone: the numbers are the same. Exit code 0 when they are, 1 when not, and
- * Weft's codes for a failure. */
+ * key/value heads, causal. Rows come from a formula of (token, channel), as they would come from the program's own
+ * layers. Rank 0 gathers the result and repeats it alone: the numbers are the same. Exit code 0 when they are, 1 when
+ * not, and Weft's codes for a failure. */
 #include <weft/attention.h>
 #include <weft/mpi.h>
 
@@ -21,7 +21,8 @@ static const int width[ARRAYS] = {H * D, HKV * D, HKV * DV, H * DV, H * DV, H * 
 
 static float value(int which, int64_t token, int64_t i)
 {
-    return (float)(sin(1.7 * which + 0.61 * (double)token + 2.3 * (double)i) * cos(0.13 * (double)(token * (i % 7 + 1))));
+    return (float)(sin(1.7 * which + 0.61 * (double)token + 2.3 * (double)i) *
+                   cos(0.13 * (double)(token * (i % 7 + 1))));
 }
 
 /* This rank's rows of all arrays, then its results in their places of whole[O .. DV_], which are zero elsewhere. */
@@ -79,7 +80,8 @@ static double difference(const float *x, const float *ref, int64_t n)
 static int compare(int ranks, float *many[ARRAYS], float *one[ARRAYS])
 {
     static const char *const name[ARRAYS] = {"q", "k", "v", "dout", "o", "dq", "dk", "dv"};
-    const double limit = 4e-6; /* dk, dv: fp32 sums of 4 heads x 800 rows in another order part by about sqrt(n) * 6e-8 */
+    /* dk, dv: fp32 sums of 4 heads x 800 rows in another order part by about sqrt(n) * 6e-8 */
+    const double limit = 4e-6;
     int failed = 0;
     for (int k = O; k < ARRAYS; k++) {
         double e = difference(many[k], one[k], (int64_t)T * width[k]);

@@ -3,9 +3,9 @@
  *
  *   q = x Wq, k = x Wk, v = x Wv, o = attention(q, k, v), y = o Wo
  *
- * Every rank holds the whole weights and its own tokens' rows of x, so the projections need no other rank; only the attention
- * does, and that is Weft's. Backward the same way: the gradient of a weight is the sum over all tokens, hence over the
- * ranks. In double precision, so that the comparison with one rank shows that the cut is exact. */
+ * Every rank holds the whole weights and its own tokens' rows of x, so the projections need no other rank; only the
+ * attention does, and that is Weft's. Backward the same way: the gradient of a weight is the sum over all tokens, hence
+ * over the ranks. In double precision, so that the comparison with one rank shows that the cut is exact. */
 #ifndef WEFT_EXAMPLE_LAYER_H
 #define WEFT_EXAMPLE_LAYER_H
 
@@ -43,7 +43,8 @@ static void multiply(double *c, const double *a, const double *b, int64_t n, int
         }
 }
 
-typedef struct rows { double *x, *q, *k, *v, *o, *y, *dy, *dout, *dq, *dk, *dv, *dx; int64_t *token; } rows; /* of one rank */
+/* of one rank */
+typedef struct rows { double *x, *q, *k, *v, *o, *y, *dy, *dout, *dq, *dk, *dv, *dx; int64_t *token; } rows;
 
 static int make_rows(rows *r, int64_t n)
 {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# build.sh FOLDER CMAKE-ARGUMENTS — cmake --build without its noise: progress while something is built (on a terminal one
-# line that is written over), every word of compilers, nothing when there is nothing to do.
+# build.sh FOLDER CMAKE-ARGUMENTS — cmake --build without its noise: progress while something is built (on a terminal
+# one line that is written over), every word of compilers, nothing when there is nothing to do.
 set -o pipefail
 folder=$1
 shift
@@ -16,7 +16,8 @@ clear_line() { if [ -n "$shown" ]; then printf '\r\033[K'; fi; shown=; }
 
 step='^\[ *[0-9]+(%|/[0-9]+)\] '
 noise='^ninja: (no work to do|Entering directory)|^g?make(\[[0-9]+\])?: [^*]*$'
-noise+='|Re-checking globbed directories|Re-running CMake|^-- |\] Built target |^Consolidate compiler|^Scanning dependencies'
+noise+='|Re-checking globbed directories|Re-running CMake|^-- '
+noise+='|\] Built target |^Consolidate compiler|^Scanning dependencies'
 cmake --build "$folder" "$@" 2>&1 | {
   while IFS= read -r line; do
     if [[ $line =~ $noise ]]; then continue; fi

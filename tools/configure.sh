@@ -12,7 +12,8 @@ if [ -f "$cache" ]; then
   have=$(sed -n 's/^CMAKE_C_COMPILER:[^=]*=//p' "$cache")
   [ "$(basename "$have")" != "$(basename "$WEFT_CC")" ] || exit 0
   [ "$(readlink -f "$have")" != "$(readlink -f "$(command -v "$WEFT_CC")")" ] || exit 0
-  echo "configure: $folder was made for $have, not $WEFT_CC: add BUILD=build-$(basename "$WEFT_CC"), or make clean first" >&2
+  echo "configure: $folder was made for $have, not $WEFT_CC:" \
+    "add BUILD=build-$(basename "$WEFT_CC"), or make clean first" >&2
   exit 2
 fi
 

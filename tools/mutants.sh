@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# mutants.sh [NAME...] — plants one fault at a time and runs the small tests until one fails: prints which test caught it
-# and what that test said. Exit status 1 when a fault was not caught, when the unharmed build fails, or when there is no
-# such fault. The list is src/base/plant_list.inc.
+# mutants.sh [NAME...] — plants one fault at a time and runs the small tests until one fails: prints which test caught
+# it and what that test said. Exit status 1 when a fault was not caught, when the unharmed build fails, or when there is
+# no such fault. The list is src/base/plant_list.inc.
 set -u
 cd "$(dirname "$0")/.."
 build=${BUILD_MUTANTS:-build-mutants} jobs=${JOBS:-2}
@@ -20,13 +20,14 @@ if ! { tools/configure.sh "$build" -DWEFT_PLANTS=ON && cmake "$build" -DWEFT_TES
   exit 1
 fi
 
-# first_failure FAULT JOBS CTEST-ARGUMENTS: sets `caught` to the first small test that fails, empty when all pass. A ctest
-# that fails without a failed test shows nothing about the fault.
+# first_failure FAULT JOBS CTEST-ARGUMENTS: sets `caught` to the first small test that fails, empty when all pass. A
+# ctest that fails without a failed test shows nothing about the fault.
 first_failure() {
   local fault=$1 at_once=$2
   shift 2
   caught=
-  WEFT_PLANT=$fault ctest --test-dir "$build" -j "$at_once" -L small --output-on-failure --stop-on-failure --no-tests=error "$@" \
+  WEFT_PLANT=$fault ctest --test-dir "$build" -j "$at_once" -L small --output-on-failure --stop-on-failure \
+    --no-tests=error "$@" \
     >"$log" 2>&1 && return
   caught=$(sed -n 's/^[[:space:]]*[0-9]* - \([^ ]*\) (.*)$/\1/p' "$log" | head -1)
   [ -n "$caught" ] || { tail -5 "$log" >&2; echo "mutants: ctest failed, but no test" >&2; exit 1; }
@@ -47,8 +48,8 @@ if [ "$#" -eq 0 ]; then
   [ -z "$caught" ] || { cat "$log" >&2; echo "mutants: $caught fails without a fault" >&2; exit 1; }
   printf '%-20s %-26s %s\n' '(none)' - 'all small tests hold'
 fi
-# Every fault meets the same tests in the same order, one at a time, so that the answer is the same in every run: first what
-# is quick and wide, then the rooms in which a numerical fault shows, then all.
+# Every fault meets the same tests in the same order, one at a time, so that the answer is the same in every run: first
+# what is quick and wide, then the rooms in which a numerical fault shows, then all.
 for row in "${all[@]}"; do
   name=${row%%|*} what=${row#*|}
   if [ "$#" -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi

@@ -66,10 +66,12 @@ give_up() {
   echo "setup: $1" >&2
   echo "setup: missing: ${missing[*]}   (names of Debian's packages)" >&2
   echo "  Debian, Ubuntu:  apt-get install -y --no-install-recommends ${missing[*]}" >&2
-  echo "  Fedora:          dnf install gcc make cmake ninja-build pkgconf onednn-devel jansson-devel libfyaml-devel libcmocka-devel python3 openmpi-devel mpich-devel" >&2
+  echo "  Fedora:          dnf install gcc make cmake ninja-build pkgconf" \
+    "onednn-devel jansson-devel libfyaml-devel libcmocka-devel python3 openmpi-devel mpich-devel" >&2
   echo "  Arch:            pacman -S gcc make cmake ninja pkgconf onednn jansson libfyaml cmocka python openmpi" >&2
   case " ${missing[*]} " in
-  *" bible-kjv "*) echo "  Without bible-kjv: make, then ${BUILD:-build}/weft train examples/demo.yaml --data YOUR.txt" >&2 ;;
+  *" bible-kjv "*)
+    echo "  Without bible-kjv: make, then ${BUILD:-build}/weft train examples/demo.yaml --data YOUR.txt" >&2 ;;
   esac
   exit 1
 }
@@ -86,7 +88,8 @@ echo "setup: installing ${missing[*]}"
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 # An update that fails (no network) is no reason to stop: the packages may be in the cache.
-"${as_root[@]}" apt-get update >"$log" 2>&1 || echo "setup: apt-get update failed; trying with the lists that are here" >&2
+"${as_root[@]}" apt-get update >"$log" 2>&1 ||
+  echo "setup: apt-get update failed; trying with the lists that are here" >&2
 if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" \
   >"$log" 2>&1 </dev/null; then
   tail -n 5 "$log" >&2

@@ -29,7 +29,9 @@ run() {
   read -r bad total < <(sed -n 's/.* tests passed, \([0-9]*\) tests\{0,1\} failed out of \([0-9]*\)$/\1 \2/p' "$log")
   rm -f "$log"
   # ctest that dies or finds nothing must not count as a success.
-  if [ -z "${total:-}" ] || { [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; }; then bad=$((${bad:-0} + 1)) total=$((${total:-0} + 1)); fi
+  if [ -z "${total:-}" ] || { [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
+    bad=$((${bad:-0} + 1)) total=$((${total:-0} + 1))
+  fi
   passed=$((passed + total - bad)) failed=$((failed + bad))
   echo "== $name: $((total - bad)) passed, $bad failed"
 }

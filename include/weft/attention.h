@@ -66,17 +66,17 @@ typedef struct weft_attention_params {
                                  documents where they fit, cut so that token counts and causal work are even */
     bool overlap;             /* default true: exchange and compute at once; no bit changes */
     int threads;              /* of this rank; 0 (default): cores / ranks, at least 1 */
-    int head_size;            /* ranks per head group, a divisor of the ranks that is at most H; 0 (default): the largest
-                                 that is at most Hkv */
+    int head_size;            /* ranks per head group, a divisor of the ranks that is at most H; 0 (default): the
+                                 largest that is at most Hkv */
     bool keep_heads;          /* with head groups: the state also holds q, k, v of the own heads, and backward does not
                                  exchange them again; default false; no bit changes */
     bool fp8;                 /* K,V travel and are kept as fp8, travelling dO too; default false */
     weft_attention_wire comm_dtype; /* of travelling K,V; default WEFT_ATTENTION_WIRE_SAME: C */
     weft_attention_wire grad_dtype; /* of travelling sums of dK,dV: SAME (default: R), FP32 or BF16 */
-    size_t buffer_bytes;      /* messages are cut into pieces of so many bytes, at least 64, and compute begins with the first;
-                                 0 (default): whole messages. No bit changes */
-    double dropout;           /* of probabilities, in [0, 1); default 0. The mask depends on seed, io.step, io.layer, sequence,
-                                 head and positions only: the same on any number of ranks */
+    size_t buffer_bytes;      /* messages are cut into pieces of so many bytes, at least 64, and compute begins with the
+                                 first; 0 (default): whole messages. No bit changes */
+    double dropout;           /* of probabilities, in [0, 1); default 0. The mask depends on seed, io.step, io.layer,
+                                 sequence, head and positions only: the same on any number of ranks */
     uint64_t seed;            /* of dropout; default 0 */
 } weft_attention_params;
 
@@ -89,7 +89,8 @@ typedef struct weft_attention weft_attention;
  * Every rank gives the same parameters (threads may differ); what is not possible, or not the same, is
  * refused on every rank with the rule. Afterwards each sequence is one document. The group must outlive
  * the plan. COLLECTIVE */
-WEFT_API weft_status weft_attention_create(weft_attention **out, weft_group *group, const weft_attention_params *params);
+WEFT_API weft_status weft_attention_create(weft_attention **out, weft_group *group,
+                                           const weft_attention_params *params);
 WEFT_API void weft_attention_destroy(weft_attention *attention); /* NULL is fine. LOCAL */
 
 /* Documents of the micro-batch that follows: tokens of different documents do not see each other, and
@@ -109,13 +110,15 @@ typedef struct weft_attention_io {
     size_t size;              /* set by weft_attention_io_init */
     int layer;                /* for messages about a stuck rank; default -1 */
     const void *q, *k, *v;    /* (C) [S,H,D] [S,Hkv,D] [S,Hkv,Dv] */
-    int64_t q_stride, k_stride, v_stride; /* elements between rows; 0 (default): dense. So q, k, v may lie in one array */
+    /* elements between rows; 0 (default): dense. So q, k, v may lie in one array */
+    int64_t q_stride, k_stride, v_stride;
     const void *sinks;        /* (R) [H] with params.sinks, else NULL */
     void *o;                  /* (C) [S,H,Dv] forward writes, backward reads */
     int64_t o_stride;
-    void *lse;                /* (R) [S,H] or NULL: forward writes log of the sum of exp of all scores, natural logarithm */
-    void *state;              /* weft_attention_state_bytes(), 8-byte aligned (64-byte with keep_heads or fp8): forward writes,
-                                 backward reads.
+    void *lse;                /* (R) [S,H] or NULL: forward writes log of the sum of exp of all scores, natural
+                                 logarithm */
+    void *state;              /* weft_attention_state_bytes(), 8-byte aligned (64-byte with keep_heads or fp8): forward
+                                 writes, backward reads.
                                  NULL: kept in the plan until the next forward; enough for one layer */
     /* backward only */
     const void *dout;         /* (C) [S,H,Dv] gradient of o */
@@ -125,7 +128,8 @@ typedef struct weft_attention_io {
     void *dsinks;             /* (R) [H] += this rank's part, or NULL. Like every weight gradient it is to be
                                  summed over the ranks by the caller */
     /* both */
-    uint32_t step, reserved;  /* of the optimizer: part of dropout's address; the same in forward and backward. reserved: 0 */
+    uint32_t step, reserved;  /* of the optimizer: part of dropout's address; the same in forward and backward.
+                                 reserved: 0 */
 } weft_attention_io;
 
 /* Everything NULL, 0 and layer -1. size: sizeof *io. LOCAL */
@@ -136,8 +140,8 @@ WEFT_API weft_status weft_attention_forward(weft_attention *attention, const wef
 /* Takes q, k, v, sinks, o and state as forward left them. COLLECTIVE */
 WEFT_API weft_status weft_attention_backward(weft_attention *attention, const weft_attention_io *io);
 
-/* Bytes of the state that forward leaves for backward: a maximum and a sum, per row and head; with keep_heads also q, k,
- * v, maximum and sum of the head group's rows for the own heads; with fp8 the kept K,V. LOCAL */
+/* Bytes of the state that forward leaves for backward: a maximum and a sum, per row and head; with keep_heads also q,
+ * k, v, maximum and sum of the head group's rows for the own heads; with fp8 the kept K,V. LOCAL */
 WEFT_API size_t weft_attention_state_bytes(const weft_attention *attention);
 
 typedef struct weft_attention_traffic {

@@ -30,8 +30,8 @@ WEFT_API weft_status weft_group_self(weft_group **out);
  * Destroy what was made with the group first. */
 WEFT_API void weft_group_destroy(weft_group *group);
 
-/* For a rank that fails for a reason of its own: the waits of the others end with WEFT_ERR_PEER and its message, and the
- * group cannot be used any more. A function of weft_group_threads that returns a failure need not call it. LOCAL */
+/* For a rank that fails for a reason of its own: the waits of the others end with WEFT_ERR_PEER and its message, and
+ * the group cannot be used any more. A function of weft_group_threads that returns a failure need not call it. LOCAL */
 WEFT_API void weft_group_abort(weft_group *group, weft_status status, const char *message);
 
 WEFT_API int weft_group_rank(const weft_group *group); /* LOCAL */

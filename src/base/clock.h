@@ -26,8 +26,9 @@ static inline weft_deadline weft_deadline_in(const weft_clock *clock, double sec
 }
 static inline bool weft_deadline_passed(const weft_clock *clock, weft_deadline d) { return weft_now(clock) > d.at; }
 
-/* The same for who looks many times a second. Time between two looks that are a second apart does not count: this process
- * did not run then (Ctrl-Z, a suspended job, a laptop that slept), and whoever it waits for had stopped with it. */
+/* The same for who looks many times a second. Time between two looks that are a second apart does not count: this
+ * process did not run then (Ctrl-Z, a suspended job, a laptop that slept), and whoever it waits for had stopped with
+ * it. */
 static inline bool weft_deadline_look(const weft_clock *clock, weft_deadline *d)
 {
     double now = weft_now(clock), gap = now - d->looked;

@@ -11,7 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char *const kind_names[WEFT_FAULT_KINDS] = {"none", "kill", "stop", "sleep", "exit", "fail", "nan", "stray"};
+static const char *const kind_names[WEFT_FAULT_KINDS] = {"none", "kill", "stop", "sleep",
+                                                         "exit", "fail", "nan",  "stray"};
 
 static bool kind_of(const char *s, weft_fault_kind *out)
 {
@@ -41,13 +42,15 @@ static weft_status parse_field(weft_fault *f, const char *field)
     }
     if (!strncmp(field, "rank=", 5)) {
         WEFT_TRY(weft_parse_i64(field + 5, &value));
-        if (value < -1 || value > INT_MAX) return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: rank %lld", (long long)value);
+        if (value < -1 || value > INT_MAX)
+            return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: rank %lld", (long long)value);
         f->rank = (int)value;
         return WEFT_OK;
     }
     if (!strncmp(field, "hit=", 4)) {
         WEFT_TRY(weft_parse_i64(field + 4, &f->hit));
-        return f->hit >= 1 ? WEFT_OK : weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: hit=%s; passes count from 1", field + 4);
+        return f->hit >= 1 ? WEFT_OK
+                           : weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: hit=%s; passes count from 1", field + 4);
     }
     return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: unknown part \"%s\"; known are rank=N, site=NAME, hit=N", field);
 }
@@ -61,7 +64,8 @@ weft_status weft_fault_parse(weft_fault *fault, const char *spec)
     memcpy(copy, spec, strlen(spec) + 1);
     char *rest = NULL, *word = strtok_r(copy, ":", &rest);
     if (!word || !kind_of(word, &fault->kind))
-        return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: unknown kind \"%s\"; known are kill, stop, sleep:SECONDS, exit, fail, nan, stray",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "WEFT_FAULT: unknown kind \"%s\"; known are kill, stop, sleep:SECONDS, exit, fail, nan, stray",
                          word ? word : "");
     if (fault->kind == WEFT_FAULT_SLEEP) WEFT_TRY(parse_seconds(fault, strtok_r(NULL, ":", &rest)));
     while ((word = strtok_r(NULL, ":", &rest))) WEFT_TRY(parse_field(fault, word));

@@ -141,7 +141,8 @@ static weft_status open_folder_of(const char *path, int *fd)
     char *folder = folder_of(path);
     if (!folder) return weft_fail(WEFT_ERR_MEMORY, "out of memory for the folder of %s", path);
     *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    weft_status st = *fd < 0 ? weft_fail(WEFT_ERR_IO, "cannot open the folder %s: %s", folder, strerror(errno)) : WEFT_OK;
+    weft_status st =
+        *fd < 0 ? weft_fail(WEFT_ERR_IO, "cannot open the folder %s: %s", folder, strerror(errno)) : WEFT_OK;
     free(folder);
     return st;
 }

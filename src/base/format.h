@@ -1,6 +1,6 @@
-/* format.h — numbers as text, with the decimal point of C whatever the locale of the program that Weft is part of: what is
- * written is read again, here or elsewhere, by programs with other locales. Everything in src/ that turns a real number into
- * text, or back, goes through here; files of JSON through jansson, which does the same. */
+/* format.h — numbers as text, with the decimal point of C whatever the locale of the program that Weft is part of: what
+ * is written is read again, here or elsewhere, by programs with other locales. Everything in src/ that turns a real
+ * number into text, or back, goes through here; files of JSON through jansson, which does the same. */
 #ifndef WEFT_BASE_FORMAT_H
 #define WEFT_BASE_FORMAT_H
 

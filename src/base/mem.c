@@ -5,8 +5,8 @@
 #include <string.h>
 
 enum { ALIGN = 64 };
-/* Chunks of host memory grow up to CHUNK_MAX: pages that nobody touches cost nothing there. They begin small, because every
- * rank has several arenas that hold little. Larger requests than CHUNK_SHARED get chunks of their own. */
+/* Chunks of host memory grow up to CHUNK_MAX: pages that nobody touches cost nothing there. They begin small, because
+ * every rank has several arenas that hold little. Larger requests than CHUNK_SHARED get chunks of their own. */
 enum { CHUNK_FIRST = 1 << 16, CHUNK_SHARED = 1 << 20, CHUNK_MAX = 64 << 20 };
 
 /* ---- host provider -------------------------------------------------------------------------------- */
@@ -95,7 +95,8 @@ weft_status weft_arena_create(weft_arena **out, weft_mem *mem, const char *name,
 /* Takes all allocations but the first `keep` out of the account: other arenas may have rows of the same names. */
 static void forget_blocks(weft_arena *a, size_t keep)
 {
-    for (; a->blocks > keep; a->blocks--) a->mem->row[a->block[a->blocks - 1].row].bytes -= a->block[a->blocks - 1].bytes;
+    for (; a->blocks > keep; a->blocks--)
+        a->mem->row[a->block[a->blocks - 1].row].bytes -= a->block[a->blocks - 1].bytes;
 }
 
 void weft_arena_destroy(weft_arena *a)
@@ -130,7 +131,8 @@ static weft_status lists_have_room(weft_arena *a, const char *label)
     if (list_has_room((void **)&a->chunk, a->chunks, &a->chunk_room, sizeof *a->chunk) &&
         list_has_room((void **)&a->block, a->blocks, &a->block_room, sizeof *a->block))
         return WEFT_OK;
-    return weft_fail(WEFT_ERR_MEMORY, "arena %s, \"%s\": no memory for its list of %zu allocations", a->name, label, a->blocks);
+    return weft_fail(WEFT_ERR_MEMORY, "arena %s, \"%s\": no memory for its list of %zu allocations", a->name, label,
+                     a->blocks);
 }
 
 /* A large request gets a chunk of its own size. Only host memory is taken ahead: what others read in place, and what a

@@ -5,8 +5,8 @@
  * what the tests "no allocation in a step after the first" and the memory table read.
  *
  * An arena is a bump allocator over chunks it takes from its provider. Chunks are kept on reset, so an
- * arena that is reset every step allocates in the first step only. Of memory that is not the host's an arena takes no more
- * than was asked for. Allocations live until the arena is
+ * arena that is reset every step allocates in the first step only. Of memory that is not the host's an arena takes no
+ * more than was asked for. Allocations live until the arena is
  * released to an earlier mark, reset or destroyed. One arena belongs to one rank (not thread safe). */
 #ifndef WEFT_BASE_MEM_H
 #define WEFT_BASE_MEM_H

@@ -96,7 +96,8 @@ static int names_of(const weft_opts *o, const char **names, int *rows, int max)
         for (int l = 0; l < 3; l++) {
             char *copy = NULL;
             if (!lists[l]) continue;
-            if (weft_arena_alloc(o->arena, (int64_t)strlen(lists[l]) + 1, 1, "suggestions", (void **)&copy) < 0) return -1;
+            if (weft_arena_alloc(o->arena, (int64_t)strlen(lists[l]) + 1, 1, "suggestions", (void **)&copy) < 0)
+                return -1;
             strcpy(copy, lists[l]);
             char *save = NULL;
             for (char *w = strtok_r(copy, "|", &save); w && k < max; w = strtok_r(NULL, "|", &save)) {
@@ -310,7 +311,8 @@ static void store_zero(const weft_opts *o, int i)
     }
 }
 
-weft_status weft_opts_init(weft_opts *o, const weft_opt *table, int n, uint32_t command, void *values, weft_arena *arena)
+weft_status weft_opts_init(weft_opts *o, const weft_opt *table, int n, uint32_t command, void *values,
+                           weft_arena *arena)
 {
     *o = (weft_opts){.table = table, .n = n, .command = command, .values = values, .arena = arena};
     WEFT_TRY(WEFT_NEW0(arena, n, "option sources", &o->source));
@@ -384,7 +386,9 @@ static weft_status negate(weft_opts *o, const char *shown, const char *name, int
 {
     if (o->table[i].type != WEFT_OPT_BOOL)
         return weft_fail(WEFT_ERR_REFUSED, "%s: --%s is not a switch and cannot be negated", shown, name);
-    if (value) return weft_fail(WEFT_ERR_REFUSED, "%s takes no value; write --%s=%s", shown, name, is_truth(value) ? value : "true");
+    if (value)
+        return weft_fail(WEFT_ERR_REFUSED, "%s takes no value; write --%s=%s", shown, name,
+                         is_truth(value) ? value : "true");
     return weft__opt_store(o, i, shown, "false", 2, "");
 }
 
@@ -421,11 +425,13 @@ static weft_status refuse_short(const weft_opts *o, const char *word)
     weft__opt_printable(word, quoted);
     size_t n = strcspn(word + 1, "=");
     int i = weft__opt_by_flag(o, word + 1, n);
-    if (i >= 0) return weft_fail(WEFT_ERR_REFUSED, "unknown flag '%s'; did you mean '--%.*s'?", quoted, (int)n, word + 1);
+    if (i >= 0)
+        return weft_fail(WEFT_ERR_REFUSED, "unknown flag '%s'; did you mean '--%.*s'?", quoted, (int)n, word + 1);
     return weft_fail(WEFT_ERR_REFUSED, "unknown flag '%s'; flags have two dashes, --help lists them", quoted);
 }
 
-weft_status weft_opts_argv(weft_opts *o, int argc, char *const *argv, const char **positional, int max, int *n_positional)
+weft_status weft_opts_argv(weft_opts *o, int argc, char *const *argv, const char **positional, int max,
+                           int *n_positional)
 {
     int count = 0;
     bool flags_end = false;

@@ -39,11 +39,13 @@ typedef struct weft_opts { /* a filled options struct and where each value came 
     unsigned char *source;/* [n] 0 default, 1 file, 2 flag */
 } weft_opts;
 
-weft_status weft_opts_init(weft_opts *o, const weft_opt *table, int n, uint32_t command, void *values, weft_arena *arena);
+weft_status weft_opts_init(weft_opts *o, const weft_opt *table, int n, uint32_t command, void *values,
+                           weft_arena *arena);
 /* YAML file; messages carry file:line:column. Lists and unknown keys are refused. */
 weft_status weft_opts_yaml(weft_opts *o, const char *path);
 /* argv without the program's and the command's name. Words that are no flags go to positional[] (at most max). */
-weft_status weft_opts_argv(weft_opts *o, int argc, char *const *argv, const char **positional, int max, int *n_positional);
+weft_status weft_opts_argv(weft_opts *o, int argc, char *const *argv, const char **positional, int max,
+                           int *n_positional);
 weft_status weft_opts_set(weft_opts *o, const char *key_or_flag, const char *value, int source);
 /* Who asked for the value: 0 nobody, 1 a file, 2 a flag or --set. A file that names a default asks for nothing: the
  * record of a run names every option, and must not contradict itself when it is read back. */
@@ -53,8 +55,8 @@ bool weft_opts_given(const weft_opts *o, const char *key); /* somebody asked for
 void weft_opts_help(const weft_opts *o, int width, weft_text *out);
 /* All values as YAML that reads back to the same values. */
 void weft_opts_yaml_text(const weft_opts *o, weft_text *out);
-/* Two-column table of all values, those given by the user marked; with `given` of those only. Returns how many rows were
- * left out. */
+/* Two-column table of all values, those given by the user marked; with `given` of those only. Returns how many rows
+ * were left out. */
 int weft_opts_table(const weft_opts *o, bool given, weft_text *out);
 
 #endif

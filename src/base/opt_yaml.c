@@ -48,7 +48,8 @@ static weft_status check_text(const char *path, const char *text, size_t n)
         if ((code < 0x20 && !blank) || code == 0x7f)
             return weft_fail(WEFT_ERR_REFUSED, "%s:%d: holds control characters, so it is no YAML file", path, line);
         if (fresh && code == '%')
-            return weft_fail(WEFT_ERR_REFUSED, "%s:%d: a line cannot start with %%: directives are not taken", path, line);
+            return weft_fail(WEFT_ERR_REFUSED, "%s:%d: a line cannot start with %%: directives are not taken", path,
+                             line);
         fresh = code == '\n' || code == '\r';
         line += code == '\n';
         s += len;
@@ -97,8 +98,8 @@ static weft_status next_event(reader *r, struct fy_event **out)
         void *iter = NULL;
         struct fy_diag_error *err = fy_diag_errors_iterate(diag, &iter);
         char quoted[WEFT__OPT_QUOTE];
-        weft_status st = err ? weft_fail(WEFT_ERR_REFUSED, "%s:%d:%d: not valid YAML: %s", r->file, err->line, err->column,
-                                         weft__opt_printable(err->msg ? err->msg : "", quoted))
+        weft_status st = err ? weft_fail(WEFT_ERR_REFUSED, "%s:%d:%d: not valid YAML: %s", r->file, err->line,
+                                         err->column, weft__opt_printable(err->msg ? err->msg : "", quoted))
                              : weft_fail(WEFT_ERR_REFUSED, "%s: not valid YAML", r->file);
         fy_diag_unref(diag);
         return st;
@@ -130,7 +131,10 @@ static weft_status scalar_text(struct fy_event *e, char **out)
     return WEFT_OK;
 }
 
-static bool is_plain(struct fy_event *e) { return !e->scalar.value || fy_token_scalar_style(e->scalar.value) == FYSS_PLAIN; }
+static bool is_plain(struct fy_event *e)
+{
+    return !e->scalar.value || fy_token_scalar_style(e->scalar.value) == FYSS_PLAIN;
+}
 
 static bool is_null(struct fy_event *e, const char *text)
 {
@@ -158,7 +162,8 @@ static weft_status enter(reader *r, const char *key)
     if (*key == '\0') return weft_fail(WEFT_ERR_REFUSED, "an empty key%s", r->where);
     int n = snprintf(r->path + at, sizeof r->path - at, "%s%s", at > 0 ? "." : "", key);
     if (n < 0 || (size_t)n >= sizeof r->path - at || strchr(key, '\n'))
-        return weft_fail(WEFT_ERR_REFUSED, "unknown key '%s'%s; --help lists all", weft__opt_printable(key, quoted), r->where);
+        return weft_fail(WEFT_ERR_REFUSED, "unknown key '%s'%s; --help lists all", weft__opt_printable(key, quoted),
+                         r->where);
     char needle[PATH_LIMIT + 2];
     snprintf(needle, sizeof needle, "\n%s\n", r->path);
     if (r->seen.data && strstr(r->seen.data, needle))
@@ -180,8 +185,9 @@ static weft_status take_value(reader *r, struct fy_event *e, const char *key_whe
     } else if (i < 0) {
         st = weft__opt_unknown(r->o, r->path, false, key_where);
     } else if (is_null(e, text)) {
-        st = weft_fail(WEFT_ERR_REFUSED, "%s has no value%s; leave the key out for the default, write \"%s\" for the text",
-                       r->path, key_where, text);
+        st = weft_fail(WEFT_ERR_REFUSED,
+                       "%s has no value%s; leave the key out for the default, write \"%s\" for the text", r->path,
+                       key_where, text);
     } else {
         st = weft__opt_store(r->o, i, r->path, text, 1, r->where);
     }
@@ -352,7 +358,8 @@ void weft_opts_yaml_text(const weft_opts *o, weft_text *out)
             continue;
         }
         bool opened = false;
-        for (int j = 0; j < i && !opened; j++) opened = weft__opt_mine(o, j) && strncmp(o->table[j].key, key, first) == 0;
+        for (int j = 0; j < i && !opened; j++)
+            opened = weft__opt_mine(o, j) && strncmp(o->table[j].key, key, first) == 0;
         if (opened) continue;
         weft_text_add(out, "%.*s:\n", (int)first - 1, key);
         for (int j = i; j < o->n; j++)

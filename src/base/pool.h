@@ -5,8 +5,9 @@
 
 #include "base/mem.h"
 
-/* out[count]: the buffers, 64-byte aligned, which live as long as what is in `arena`. *each: bytes of one, `bytes` rounded up
- * to a multiple of 64. The arena may be of any kind; memory that this processor cannot touch is not touched. LOCAL */
+/* out[count]: the buffers, 64-byte aligned, which live as long as what is in `arena`. *each: bytes of one, `bytes`
+ * rounded up to a multiple of 64. The arena may be of any kind; memory that this processor cannot touch is not touched.
+ * LOCAL */
 weft_status weft_pool_alloc(weft_arena *arena, int count, size_t bytes, const char *label, void **out, size_t *each);
 
 #endif

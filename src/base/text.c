@@ -151,7 +151,8 @@ weft_status weft_env_number(const char *name, const char *advice, int *out)
     int64_t n = -1;
     const char *text = getenv(name);
     if (!text || weft_parse_i64(text, &n) != WEFT_OK || n < 0 || n > INT32_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "%s=%s in the environment is no number; %s", name, text ? text : "(nothing)", advice);
+        return weft_fail(WEFT_ERR_REFUSED, "%s=%s in the environment is no number; %s", name, text ? text : "(nothing)",
+                         advice);
     *out = (int)n;
     return WEFT_OK;
 }

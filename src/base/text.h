@@ -16,12 +16,13 @@ void weft_text_add(weft_text *t, const char *fmt, ...) __attribute__((format(pri
 void weft_text_vadd(weft_text *t, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void weft_text_free(weft_text *t);
 enum { WEFT_FOLD_UNDER = -1 };
-/* Lines, each carried on below from column `left` where it would pass `width` columns: cut at a space, or in a word that no
- * line can hold. WEFT_FOLD_UNDER: from the line's own second column, which two spaces divide from the first. width 0: whole
- * lines. Ends with a newline. */
+/* Lines, each carried on below from column `left` where it would pass `width` columns: cut at a space, or in a word
+ * that no line can hold. WEFT_FOLD_UNDER: from the line's own second column, which two spaces divide from the first.
+ * width 0: whole lines. Ends with a newline. */
 void weft_text_fold(weft_text *t, const char *lines, int left, int width);
 
-typedef struct weft_line { char *text; size_t size, used; } weft_line; /* a text in a place of fixed size, cut where it is full */
+/* a text in a place of fixed size, cut where it is full */
+typedef struct weft_line { char *text; size_t size, used; } weft_line;
 void weft_line_add(weft_line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The name in names[0..n) nearest to `word` by edit distance, or NULL when none is near. */

@@ -54,8 +54,9 @@ static weft_status open_shards(weft__hf *hf, const char *index, json_t *map, jso
     json_object_foreach(map, tensor, value) {
         const char *file = json_string_value(value);
         if (!file || !plain_name(file))
-            return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is in \"%s\", which is not the name of a file in that folder",
-                             index, tensor, file ? file : "?");
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "%s: tensor %s is in \"%s\", which is not the name of a file in that folder", index,
+                             tensor, file ? file : "?");
         if (json_object_get(opened, file)) continue;
         weft_status st = open_file(hf, file);
         if (st < 0) return weft_fail_at(st, "%s names %s for tensor %s: ", index, file, tensor);
@@ -84,8 +85,8 @@ static weft_status check_index(const weft__hf *hf, const char *index, json_t *ma
             const char *where = json_string_value(json_object_get(map, name));
             if (!where) return weft_fail(WEFT_ERR_REFUSED, "%s does not name tensor %s of %s", index, name, file);
             if (strcmp(where, file) != 0)
-                return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is in two places: in %s by the index, and in %s", index,
-                                 name, where, file);
+                return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is in two places: in %s by the index, and in %s",
+                                 index, name, where, file);
         }
     }
     return WEFT_OK;
@@ -168,7 +169,8 @@ weft_status weft__hf_open(weft__hf *hf, const char *dir)
         bool has_single = access(single, F_OK) == 0, has_index = access(index, F_OK) == 0;
         /* Both: a save of another form was interrupted, or two downloads met; which one is meant is a guess. */
         if (has_single && has_index)
-            st = weft_fail(WEFT_ERR_REFUSED, "%s holds both " WEFT__HF_SINGLE " and " WEFT__HF_INDEX ": remove one", dir);
+            st = weft_fail(WEFT_ERR_REFUSED, "%s holds both " WEFT__HF_SINGLE " and " WEFT__HF_INDEX ": remove one",
+                           dir);
         else if (has_single)
             st = open_single(hf);
         else if (has_index)

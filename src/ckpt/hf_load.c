@@ -22,7 +22,8 @@ static weft_status missing(const weft__hf *hf, const weft_spec *spec)
     if (strcmp(spec->name, "lm_head.weight") == 0)
         return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is missing; without it the model must be tied "
                                            "(tie_word_embeddings: true)", hf->dir, spec->name);
-    if (near) return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is missing; did you mean %s?", hf->dir, spec->name, near);
+    if (near)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is missing; did you mean %s?", hf->dir, spec->name, near);
     return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is missing among %d tensors", hf->dir, spec->name, hf->n);
 }
 
@@ -35,13 +36,13 @@ static weft_status check_one(const weft__hf *hf, const weft_spec *spec)
     for (int d = 0; same && d < spec->nd; d++) same = t->view->shape[d] == spec->shape[d];
     if (!same) {
         char have[128], need[128];
-        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has shape %s, the model needs %s", weft_st_path(t->file), t->name,
-                         weft_shape_text(t->view->shape, t->view->nd, have, sizeof have),
+        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has shape %s, the model needs %s", weft_st_path(t->file),
+                         t->name, weft_shape_text(t->view->shape, t->view->nd, have, sizeof have),
                          weft_shape_text(spec->shape, spec->nd, need, sizeof need));
     }
     if (!is_float(t->view->dtype))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is %s; weights are floating-point numbers", weft_st_path(t->file),
-                         t->name, weft_dtype_safetensors(t->view->dtype));
+        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is %s; weights are floating-point numbers",
+                         weft_st_path(t->file), t->name, weft_dtype_safetensors(t->view->dtype));
     return WEFT_OK;
 }
 
@@ -87,7 +88,8 @@ static weft_status check_leftovers(const weft__hf *hf, bool tied)
             WEFT_TRY(check_tied_head(hf, t));
             continue;
         }
-        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is not part of this model (another architecture or configuration?)",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s: tensor %s is not part of this model (another architecture or configuration?)",
                          weft_st_path(t->file), t->name);
     }
     return WEFT_OK;

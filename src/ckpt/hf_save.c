@@ -26,7 +26,8 @@ static weft_status check_folder(const char *dir, bool sharded)
     if (has(dir, WEFT__HF_INDEX))
         return weft_fail(WEFT_ERR_REFUSED, "%s already holds a sharded model: save into a fresh folder", dir);
     if (sharded && has(dir, WEFT__HF_SINGLE))
-        return weft_fail(WEFT_ERR_REFUSED, "%s already holds " WEFT__HF_SINGLE ": save shards into a fresh folder", dir);
+        return weft_fail(WEFT_ERR_REFUSED, "%s already holds " WEFT__HF_SINGLE ": save shards into a fresh folder",
+                         dir);
     return WEFT_OK;
 }
 
@@ -34,10 +35,13 @@ static bool is_weight_type(weft_dtype t) { return t == WEFT_F64 || t == WEFT_F32
 
 /* ---- items -------------------------------------------------------------------------------------------- */
 
-static int64_t item_bytes(const weft__st_item *item) { return item->count * (int64_t)weft_dtype_size(item->file_dtype); }
+static int64_t item_bytes(const weft__st_item *item)
+{
+    return item->count * (int64_t)weft_dtype_size(item->file_dtype);
+}
 
-static weft_status make_items(const weft_spec *spec, int n, const void *weights, weft_dtype dtype, weft_dtype file_dtype,
-                              weft__st_item *items, int64_t *total)
+static weft_status make_items(const weft_spec *spec, int n, const void *weights, weft_dtype dtype,
+                              weft_dtype file_dtype, weft__st_item *items, int64_t *total)
 {
     *total = 0;
     for (int i = 0; i < n; i++) {
@@ -128,8 +132,8 @@ weft_status weft_ckpt_save_weights(const char *dir, const weft_spec *spec, int n
                                    weft_dtype dtype, weft_dtype file_dtype, int64_t max_shard_bytes)
 {
     if (!is_weight_type(dtype) || !is_weight_type(file_dtype))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: weights of type %s cannot be saved as %s; use fp64, fp32, bf16 or fp16", dir,
-                         weft_dtype_name(dtype), weft_dtype_name(file_dtype));
+        return weft_fail(WEFT_ERR_REFUSED, "%s: weights of type %s cannot be saved as %s; use fp64, fp32, bf16 or fp16",
+                         dir, weft_dtype_name(dtype), weft_dtype_name(file_dtype));
     if (n < 1 || max_shard_bytes < 0)
         return weft_fail(WEFT_ERR_REFUSED, "%s: %d tensors in shards of %lld bytes cannot be saved", dir, n,
                          (long long)max_shard_bytes);

@@ -20,7 +20,10 @@ struct weft_st {
     void *copies;            /* aligned copies of unaligned tensors */
 };
 
-static weft_status refuse(const weft_st *st, const char *what) { return weft_fail(WEFT_ERR_REFUSED, "%s: %s", st->path, what); }
+static weft_status refuse(const weft_st *st, const char *what)
+{
+    return weft_fail(WEFT_ERR_REFUSED, "%s: %s", st->path, what);
+}
 
 /* ---- header ----------------------------------------------------------------------------------------- */
 
@@ -33,7 +36,8 @@ static weft_status read_header(weft_st *st)
     uint64_t length;
     memcpy(&length, st->map.data, 8);
     if (length > WEFT__ST_MAX_HEADER)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: not a safetensors file: header length %llu is above the limit of %u bytes", st->path,
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s: not a safetensors file: header length %llu is above the limit of %u bytes", st->path,
                          (unsigned long long)length, WEFT__ST_MAX_HEADER);
     if (length > size - 8)
         return weft_fail(WEFT_ERR_REFUSED, "%s: truncated: the header needs %llu bytes, the file has %zu", st->path,
@@ -72,14 +76,16 @@ static weft_status read_dtype(const weft_st *st, const char *name, const json_t 
     }
     if (weft_dtype_from_safetensors(text, out)) return WEFT_OK;
     return weft_fail(WEFT_ERR_REFUSED,
-                     "%s: tensor %s has dtype %s; known: F64 F32 BF16 F16 F8_E4M3 F8_E5M2 I64 I32 U16 U8 BOOL", st->path,
+                     "%s: tensor %s has dtype %s; known: F64 F32 BF16 F16 F8_E4M3 F8_E5M2 I64 I32 U16 U8 BOOL",
+                     st->path,
                      name, text);
 }
 
 static weft_status read_shape(const weft_st *st, const char *name, const json_t *info, weft_view *v)
 {
     const json_t *shape = json_object_get(info, "shape");
-    if (!json_is_array(shape)) return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has no \"shape\" list", st->path, name);
+    if (!json_is_array(shape))
+        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has no \"shape\" list", st->path, name);
     if (json_array_size(shape) > WEFT_MAX_DIMS)
         return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s has %zu dimensions, at most %d are supported", st->path, name,
                          json_array_size(shape), WEFT_MAX_DIMS);
@@ -87,7 +93,8 @@ static weft_status read_shape(const weft_st *st, const char *name, const json_t 
     for (int d = 0; d < v->nd; d++) {
         const json_t *x = json_array_get(shape, (size_t)d);
         if (!json_is_integer(x) || json_integer_value(x) < 0)
-            return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s: dimension %d is not a whole number >= 0", st->path, name, d);
+            return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s: dimension %d is not a whole number >= 0", st->path, name,
+                             d);
         v->shape[d] = json_integer_value(x);
     }
     return WEFT_OK;
@@ -112,7 +119,8 @@ static weft_status read_entry(weft_st *st, int i, const char *name, const json_t
     st->entry[i].name = name;
     /* A key that this reader does not know could change what the bytes mean (strides, say). */
     if (!json_is_object(info) || json_object_size(info) != 3)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s must have exactly dtype, shape and data_offsets", st->path, name);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s must have exactly dtype, shape and data_offsets", st->path,
+                         name);
     WEFT_TRY(read_dtype(st, name, info, &v->dtype));
     WEFT_TRY(read_shape(st, name, info, v));
     WEFT_TRY(read_range(st, name, info, &st->begin[i], &st->end[i]));
@@ -168,16 +176,17 @@ static weft_status check_places(const weft_st *st)
             return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s begins at byte %zu, inside tensor %s, which ends at %zu",
                              st->path, name, st->begin[i], st->entry[i - 1].name, at);
         if (st->begin[i] > at)
-            return weft_fail(WEFT_ERR_REFUSED, "%s: hole before tensor %s: it begins at byte %zu, expected %zu", st->path,
-                             name, st->begin[i], at);
+            return weft_fail(WEFT_ERR_REFUSED, "%s: hole before tensor %s: it begins at byte %zu, expected %zu",
+                             st->path, name, st->begin[i], at);
         at = st->end[i];
         if (at > have)
-            return weft_fail(WEFT_ERR_REFUSED, "%s: truncated: tensor %s ends at byte %zu, the file has %zu bytes of data",
-                             st->path, name, at, have);
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "%s: truncated: tensor %s ends at byte %zu, the file has %zu bytes of data", st->path,
+                             name, at, have);
     }
     if (at != have)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: the tensors end at byte %zu, but the file has %zu bytes of data", st->path,
-                         at, have);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: the tensors end at byte %zu, but the file has %zu bytes of data",
+                         st->path, at, have);
     return WEFT_OK;
 }
 
@@ -216,7 +225,10 @@ static weft_status point_views(weft_st *st)
 }
 
 typedef struct named { const char *name; int entry; } named;
-static int name_order(const void *a, const void *b) { return strcmp(((const named *)a)->name, ((const named *)b)->name); }
+static int name_order(const void *a, const void *b)
+{
+    return strcmp(((const named *)a)->name, ((const named *)b)->name);
+}
 
 static weft_status index_names(weft_st *st)
 {

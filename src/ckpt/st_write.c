@@ -33,7 +33,8 @@ static weft_status add_metadata(json_t *header, const char *path, const char *co
 {
     if (!meta || !meta[0]) return WEFT_OK;
     json_t *object = json_object();
-    if (json_object_set_new(header, "__metadata__", object) != 0) return weft_fail(WEFT_ERR_MEMORY, "%s: out of memory", path);
+    if (json_object_set_new(header, "__metadata__", object) != 0)
+        return weft_fail(WEFT_ERR_MEMORY, "%s: out of memory", path);
     for (int i = 0; meta[i]; i += 2)
         if (!meta[i + 1] || json_object_set_new(object, meta[i], json_string(meta[i + 1])) != 0)
             return weft_fail(WEFT_ERR_REFUSED, "%s: metadata \"%s\" has no value or is not UTF-8", path, meta[i]);
@@ -59,8 +60,8 @@ static weft_status add_tensor(json_t *header, const char *path, const weft__st_i
 }
 
 /* The header as padded text; the caller frees it. */
-static weft_status header_text(const char *path, const weft__st_item *items, int n, const char *const *meta, char **text,
-                               size_t *length)
+static weft_status header_text(const char *path, const weft__st_item *items, int n, const char *const *meta,
+                               char **text, size_t *length)
 {
     json_t *header = json_object();
     size_t at = 0;
@@ -80,8 +81,8 @@ static weft_status header_text(const char *path, const weft__st_item *items, int
     *length = padded;
     if (padded <= WEFT__ST_MAX_HEADER) return WEFT_OK;
     free(out);
-    return weft_fail(WEFT_ERR_REFUSED, "%s: the header needs %zu bytes, the format allows %u: write shards", path, padded,
-                     WEFT__ST_MAX_HEADER);
+    return weft_fail(WEFT_ERR_REFUSED, "%s: the header needs %zu bytes, the format allows %u: write shards", path,
+                     padded, WEFT__ST_MAX_HEADER);
 }
 
 /* ---- data ------------------------------------------------------------------------------------------- */
@@ -136,7 +137,8 @@ static weft_status item_of(const char *path, const weft_st_entry *e, weft__st_it
     const weft_view *v = &e->view;
     if (!e->name) return weft_fail(WEFT_ERR_REFUSED, "%s: a tensor has no name", path);
     if (v->kind == WEFT_MEM_DEVICE)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is in device memory: copy it to the host first", path, e->name);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: tensor %s is in device memory: copy it to the host first", path,
+                         e->name);
     *item = (weft__st_item){.name = e->name, .data = v->data, .dtype = v->dtype, .file_dtype = v->dtype, .nd = v->nd,
                             .shape = v->shape};
     WEFT_TRY(weft_count_of(v->shape, v->nd, e->name, &item->count));

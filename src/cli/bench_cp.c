@@ -1,5 +1,5 @@
-/* bench_cp.c — `weft bench cp`: what one attention layer costs on its ranks, forward and backward, and how much of it they
- * stand still for the exchange; under mpirun for both ways of progress. */
+/* bench_cp.c — `weft bench cp`: what one attention layer costs on its ranks, forward and backward, and how much of it
+ * they stand still for the exchange; under mpirun for both ways of progress. */
 #include "cli/bench.h"
 
 #include <stdio.h>

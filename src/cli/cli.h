@@ -30,8 +30,8 @@ typedef struct weft_command {
     weft_status (*body)(weft_cli *cli, weft_world *world);  /* on every rank; COLLECTIVE */
 } weft_command;
 
-extern const weft_command weft_cmd_train, weft_cmd_eval, weft_cmd_verify, weft_cmd_attention, weft_cmd_generate, weft_cmd_info,
-    weft_cmd_sim, weft_cmd_bench;
+extern const weft_command weft_cmd_train, weft_cmd_eval, weft_cmd_verify, weft_cmd_attention, weft_cmd_generate,
+    weft_cmd_info, weft_cmd_sim, weft_cmd_bench;
 
 /* Runs cli->command->body on the ranks that the options ask for: in this process when it is one or was
  * started as one (by the supervisor or by an MPI launcher), else under the supervisor. `so_far`: of reading words and
@@ -49,7 +49,8 @@ void weft_launch_print_alone(const weft_mpi_launch *launch);
 weft_status weft_launch_start_mpi(const weft_mpi_launch *launch, weft_mpi *mpi, double seconds);
 /* Processors that this process may use. */
 int weft_launch_cpus(void);
-/* Starts this rank's OpenMP threads, of which `alive` run already (1: none but this one), or refuses what does not fit. LOCAL */
+/* Starts this rank's OpenMP threads, of which `alive` run already (1: none but this one), or refuses what does not fit.
+ * LOCAL */
 weft_status weft_launch_threads(int threads, int alive);
 /* With its threads started. */
 weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads);
@@ -59,7 +60,8 @@ int weft_launch_ranks(const weft_cli *cli);
 bool weft_on_terminal(FILE *to);
 /* Columns of what `to` goes to: COLUMNS, else the terminal's, else 80; 40 at least. */
 int weft_columns(FILE *to);
-/* Help and prose, folded (weft_text_fold) wherever they go, at WEFT_PROSE_COLUMNS at most: longer lines are hard to read. */
+/* Help and prose, folded (weft_text_fold) wherever they go, at WEFT_PROSE_COLUMNS at most: longer lines are hard to
+ * read. */
 void weft_print_prose(FILE *to, const char *lines, int left);
 /* Results, folded on terminals only. */
 void weft_print_lines(const char *lines, int left);

@@ -53,13 +53,14 @@ static weft_status check(weft_cli *cli)
 
 static weft_status body(weft_cli *cli, weft_world *world) { return find(cli->positional[0])->body(cli, world); }
 
-const weft_command weft_cmd_bench = {"bench",
-                                     "bench profile|cp [options]",
-                                     "measure this machine; profile: the rates by which auto chooses; cp: one attention layer on its ranks",
-                                     WEFT_CMD_BENCH,
-                                     0,
-                                     1,
-                                     false,
-                                     true,
-                                     check,
-                                     body};
+const weft_command weft_cmd_bench =
+    {"bench",
+     "bench profile|cp [options]",
+     "measure this machine; profile: the rates by which auto chooses; cp: one attention layer on its ranks",
+     WEFT_CMD_BENCH,
+     0,
+     1,
+     false,
+     true,
+     check,
+     body};

@@ -9,7 +9,8 @@
 
 typedef struct printer {
     const char *prompt; /* printed before the first token, when a long one has been read; NULL: none */
-    bool text, first, terminal, watched, open; /* watched: by a person, on the standard error; open: a line of progress stands there */
+    /* watched: by a person, on the standard error; open: a line of progress stands there */
+    bool text, first, terminal, watched, open;
 } printer;
 
 static void fed(void *ud, int64_t done, int64_t n)
@@ -101,9 +102,11 @@ static weft_status check_positions(const weft_cli *cli, const weft_model_config 
     if (*max_new <= left) return WEFT_OK;
     if (left < 1)
         return weft_fail(WEFT_ERR_REFUSED, "the prompt has %lld tokens; with those to add the model has %lld positions "
-                         "(max_position_embeddings or n_positions of its config.json): give at most %lld", (long long)n, (long long)most, (long long)most - 1);
+                         "(max_position_embeddings or n_positions of its config.json): give at most %lld", (long long)n,
+                         (long long)most, (long long)most - 1);
     return weft_fail(WEFT_ERR_REFUSED, "a prompt of %lld tokens and %lld more; the model has %lld positions "
-                     "(max_position_embeddings or n_positions of its config.json): --max-new-tokens %lld fits", (long long)n, (long long)*max_new, (long long)most,
+                     "(max_position_embeddings or n_positions of its config.json): --max-new-tokens %lld fits",
+                     (long long)n, (long long)*max_new, (long long)most,
                      (long long)left);
 }
 

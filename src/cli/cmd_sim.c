@@ -54,8 +54,10 @@ static weft_status strategies(request *q, const char **name, int *n, bool *chose
     const weft_run_options *o = &q->cli->options;
     bool one = strcmp(run->cp.strategy, "auto") != 0;
     *chosen = one || o->sim_strategies;
-    if (one && o->sim_strategies && weft_run_names_strategy(&q->cli->opts) >= weft_opts_source(&q->cli->opts, "sim.strategies"))
-        return weft_fail(WEFT_ERR_REFUSED, "--strategies %s and strategy %s; give one of them", o->sim_strategies, run->cp.strategy);
+    if (one && o->sim_strategies &&
+        weft_run_names_strategy(&q->cli->opts) >= weft_opts_source(&q->cli->opts, "sim.strategies"))
+        return weft_fail(WEFT_ERR_REFUSED, "--strategies %s and strategy %s; give one of them", o->sim_strategies,
+                         run->cp.strategy);
     if (o->sim_strategies) return split(q->arena, o->sim_strategies, "--strategies", name, NAMES, n);
     if (one) {
         name[0] = run->cp.strategy;
@@ -75,7 +77,8 @@ static weft_status layouts(request *q, weft_layout *layout, int *n)
     layout[0] = q->cli->run.layout;
     if (!o->sim_layouts) return WEFT_OK;
     if (weft_opts_source(&q->cli->opts, "parallel.cp_layout") >= weft_opts_source(&q->cli->opts, "sim.layouts"))
-        return weft_fail(WEFT_ERR_REFUSED, "--layouts %s and --cp-layout %s; give one of them", o->sim_layouts, o->cp_layout);
+        return weft_fail(WEFT_ERR_REFUSED, "--layouts %s and --cp-layout %s; give one of them", o->sim_layouts,
+                         o->cp_layout);
     WEFT_TRY(split(q->arena, o->sim_layouts, "--layouts", name, NAMES, n));
     for (int i = 0; i < *n; i++) WEFT_TRY(weft_layout_parse(name[i], &layout[i]));
     return WEFT_OK;
@@ -112,7 +115,8 @@ static weft_status rank_range(const char *text, const char *word, int ranks, boo
     if (*first < 0 || *first >= ranks || *last >= ranks)
         return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks %s: there are ranks 0 to %d", text, ranks - 1);
     if (*last >= *first) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks %s: %lld-%lld runs backwards", text, (long long)*first, (long long)*last);
+    return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks %s: %lld-%lld runs backwards", text, (long long)*first,
+                     (long long)*last);
 }
 
 /* "0,4-7" */
@@ -130,7 +134,8 @@ static weft_status traced_ranks(request *q)
         int64_t first = 0, last = 0;
         WEFT_TRY(rank_range(o->sim_trace_ranks, word[i], ranks, !given, &first, &last));
         for (int64_t r = first; r <= last; r++) {
-            if (q->ask.n_traced == RANKS_MAX) return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks: more than %d ranks", RANKS_MAX);
+            if (q->ask.n_traced == RANKS_MAX)
+                return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks: more than %d ranks", RANKS_MAX);
             q->traced[q->ask.n_traced++] = (int)r;
         }
     }
@@ -142,7 +147,8 @@ static weft_status traced_ranks(request *q)
 static weft_cp_problem most_layers(request *q, const weft_model_config *config)
 {
     const weft_run_options *o = &q->cli->options;
-    weft_model_options mo = {.prec = q->cli->run.prec, .B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch,
+    weft_model_options mo = {.prec = q->cli->run.prec, .B = o->micro_batch, .T = o->seq_length,
+                             .max_docs = o->micro_batch,
                              .layout = q->cli->run.layout, .cp = q->cli->run.cp, .train = true, .slots = 1};
     weft_layer_attention kind[2];
     int n = weft_model_attention(config, &mo, kind), most = 0;
@@ -164,10 +170,12 @@ static weft_status make_ask(request *q)
                          cli->run.mesh.cp, (long long)o->dp, RANKS_MAX);
     q->profile = cli->run.cp.profile ? *cli->run.cp.profile : weft_profile_default();
     q->ask = (weft_sim_ask){.problem = most_layers(q, &config), .options = cli->run.cp, .cp = cli->run.mesh.cp,
-                            .groups = cli->run.mesh.dp, .layers = (int)o->sim_layers, .needs_poll = !o->sim_hardware_progress};
+                            .groups = cli->run.mesh.dp, .layers = (int)o->sim_layers,
+                            .needs_poll = !o->sim_hardware_progress};
     q->ask.options.profile = &q->profile;
     if (o->sim_docs) {
-        WEFT_TRY(weft_docs_from_text(&q->docs, q->arena, o->sim_docs, o->micro_batch, o->seq_length, (uint64_t)o->seed));
+        WEFT_TRY(weft_docs_from_text(&q->docs, q->arena, o->sim_docs, o->micro_batch, o->seq_length,
+                                     (uint64_t)o->seed));
         q->ask.docs = &q->docs;
         q->ask.problem.max_docs = q->docs.first[q->docs.B] - q->docs.B;
     }
@@ -206,7 +214,9 @@ static weft_status run_list(request *q)
         if (e->status != WEFT_OK) snprintf(e->refusal, sizeof e->refusal, "%s", weft_last_error());
         else if (q->best < 0 || total(e) < total(&q->list[q->best])) q->best = i;
     }
-    return q->best >= 0 ? WEFT_OK : weft_fail(WEFT_ERR_REFUSED, "none of the strategies can do this; the first: %s", q->list[0].refusal);
+    return q->best >= 0
+               ? WEFT_OK
+               : weft_fail(WEFT_ERR_REFUSED, "none of the strategies can do this; the first: %s", q->list[0].refusal);
 }
 
 static weft_status write_trace(request *q)
@@ -259,7 +269,8 @@ static summary summarise(const entry *e)
     double most = 0, sum = 0;
     for (int r = 0; r < e->result.ranks; r++) {
         const weft_sim_rank_result *x = &e->result.rank[r];
-        double sent = (double)(x->forward_bytes + x->backward_bytes), messages = (double)(x->forward_messages + x->backward_messages);
+        double sent = (double)(x->forward_bytes + x->backward_bytes),
+               messages = (double)(x->forward_messages + x->backward_messages);
         s.exposed += x->exposed_seconds / e->result.ranks / total(e);
         if (sent > s.sent) s.sent = sent;
         if (messages > s.messages) s.messages = messages;
@@ -277,8 +288,9 @@ static void print_entry(const request *q, const entry *e)
     char layout[48], forward[16], backward[16], sent[16], memory[16];
     int layers = q->ask.layers;
     summary s = summarise(e);
-    printf("%c %-12s %-10s %7s %7s %4.0f%% %4.1f%% %6s %6.0f %6s %5.2f\n", e == &q->list[q->best] ? '*' : ' ', e->strategy,
-           weft_layout_text(e->layout, layout, sizeof layout), seconds_text(e->result.forward_seconds / layers, forward),
+    printf("%c %-12s %-10s %7s %7s %4.0f%% %4.1f%% %6s %6.0f %6s %5.2f\n", e == &q->list[q->best] ? '*' : ' ',
+           e->strategy, weft_layout_text(e->layout, layout, sizeof layout),
+           seconds_text(e->result.forward_seconds / layers, forward),
            seconds_text(e->result.backward_seconds / layers, backward), 100 * s.compute, 100 * s.exposed,
            bytes_text(s.sent / layers, sent), s.messages / layers, bytes_text(s.memory, memory), s.imbalance);
 }
@@ -291,8 +303,8 @@ static void print_head(const request *q)
            weft_prec_name(p->prec));
     if (p->mask.left >= 0) printf(", window %lld", (long long)p->mask.left + 1);
     if (q->ask.docs) printf(", %lld documents", (long long)(q->docs.first[1] - 1));
-    printf("\nlayers     %lld-%lld of the model are like this; simulated: %d", (long long)q->first_layer, (long long)q->last_layer,
-           q->ask.layers);
+    printf("\nlayers     %lld-%lld of the model are like this; simulated: %d", (long long)q->first_layer,
+           (long long)q->last_layer, q->ask.layers);
     printf("\nranks      cp %d x dp %d", q->ask.cp, q->ask.groups);
     if (q->profile.node_ranks) printf(", nodes of %d", q->profile.node_ranks);
     printf("\nrates      %s; attention %.3g Tflop/s, backward x%.3g,\n",
@@ -343,7 +355,8 @@ static weft_status sim_body(weft_cli *cli, weft_world *world)
     if (st == WEFT_OK) print_table(q);
     if (st == WEFT_OK && cli->options.sim_trace) {
         st = write_trace(q);
-        if (st == WEFT_OK) printf("\ntime line of %s written to %s\n", q->list[q->best].strategy, cli->options.sim_trace);
+        if (st == WEFT_OK)
+            printf("\ntime line of %s written to %s\n", q->list[q->best].strategy, cli->options.sim_trace);
     }
     for (int i = 0; i < q->n; i++) weft_sim_result_free(&q->list[i].result);
     return st;

@@ -64,7 +64,8 @@ static weft_status check_model_outside(const session *s, const char *model)
     free(dir);
     free(path);
     if (!inside) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "the model %s lies in %s, which --overwrite clears; choose another --name", model, s->dir);
+    return weft_fail(WEFT_ERR_REFUSED, "the model %s lies in %s, which --overwrite clears; choose another --name",
+                     model, s->dir);
 }
 
 /* An earlier run's numbers are never mixed with, or replaced by, this one's unless that is asked for. */
@@ -99,8 +100,8 @@ static void write_out(void *ud, const char *bytes, size_t n)
     fflush(stdout);
 }
 
-/* On a terminal the first useful line has to be in sight: what was not asked for is left to the record of the run. A log
- * has room for all of it. */
+/* On a terminal the first useful line has to be in sight: what was not asked for is left to the record of the run. A
+ * log has room for all of it. */
 static void add_options(session *s, weft_text *t)
 {
     weft_text table = {0};
@@ -277,7 +278,8 @@ static weft_status run_session(session *s)
     WEFT_TRY(trained);
     /* Rank 0 samples and compares by itself for a while; the others wait for its verdict. */
     WEFT_TRY(weft_world_set_timeout(s->world, INFINITY));
-    weft_status st = weft_agree(e->mesh.all, finish(s)); /* a comparison that failed included: rank 0 alone knows of it */
+    /* a comparison that failed included: rank 0 alone knows of it */
+    weft_status st = weft_agree(e->mesh.all, finish(s));
     WEFT_TRY(weft_world_set_timeout(s->world, o->timeout));
     return st;
 }
@@ -296,16 +298,19 @@ static weft_status train_body(weft_cli *cli, weft_world *world)
     return st;
 }
 
-/* A name is typed in shells, stands in tables and is a folder: no blanks, nothing that a shell takes for more than itself. What
- * is beyond ASCII has been found to be text. */
+/* A name is typed in shells, stands in tables and is a folder: no blanks, nothing that a shell takes for more than
+ * itself. What is beyond ASCII has been found to be text. */
 static weft_status check_name(const char *name)
 {
     static const char marks[] = "._-+=,@:%";
     for (const char *p = name; *p; p++)
         if (!isalnum((unsigned char)*p) && (unsigned char)*p < 0x80 && !strchr(marks, *p))
-            return weft_fail(WEFT_ERR_REFUSED, "--name: its byte %lld (0x%02x) cannot be in a name; letters, digits and %s can",
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "--name: its byte %lld (0x%02x) cannot be in a name; letters, digits and %s can",
                              (long long)(p - name + 1), (unsigned)(unsigned char)*p, marks);
-    if (*name == '-') return weft_fail(WEFT_ERR_REFUSED, "--name %s: a name cannot begin with a dash, which programs take for an option", name);
+    if (*name == '-')
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "--name %s: a name cannot begin with a dash, which programs take for an option", name);
     if (strlen(name) > 200) return weft_fail(WEFT_ERR_REFUSED, "--name: %zu bytes; at most 200", strlen(name));
     return WEFT_OK;
 }

@@ -76,13 +76,17 @@ static weft_status attention_check(weft_cli *cli)
 {
     const char *make = cli->options.make;
     if (!make && !cli->n_positional)
-        return weft_fail(WEFT_ERR_REFUSED, "attention needs a case: a safetensors file, or --make; usage: weft attention CASE.safetensors, or "
-                                           "weft attention --make \"T=1001 H=4/2 D=64 causal\"");
+        return weft_fail(
+            WEFT_ERR_REFUSED,
+            "attention needs a case: a safetensors file, or --make; usage: weft attention CASE.safetensors, or "
+            "weft attention --make \"T=1001 H=4/2 D=64 causal\"");
     if (make && cli->n_positional)
         return weft_fail(WEFT_ERR_REFUSED, "attention: the case is %s or made by --make, not both", cli->positional[0]);
     if (cli->options.spot && !make)
-        return weft_fail(WEFT_ERR_REFUSED, "--spot is for made cases: a file has output gradients and expected values of its "
-                                           "own; give --make instead of %s", cli->positional[0]);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "--spot is for made cases: a file has output gradients and expected values of its "
+                         "own; give --make instead of %s",
+                         cli->positional[0]);
     return make ? check_out(cli) : check_files(cli, cli->positional[0]);
 }
 

@@ -121,7 +121,8 @@ int weft_launch(weft_cli *cli, weft_status so_far)
         char message[1024];
         snprintf(message, sizeof message, "%s", weft_last_error());
         st = weft_mpi_launched(&launch);
-        if (st >= 0 && launch.size > 0) return weft_launch_mpi(cli, &launch, so_far < 0 ? weft_fail(so_far, "%s", message) : so_far);
+        if (st >= 0 && launch.size > 0)
+            return weft_launch_mpi(cli, &launch, so_far < 0 ? weft_fail(so_far, "%s", message) : so_far);
         if (st >= 0 && so_far < 0) st = weft_fail(so_far, "%s", message);
     }
     if (st >= 0) return launch_here(cli);

@@ -2,8 +2,8 @@
  *
  * The launcher has made the processes before a word of the command line was read, so whatever one of them refuses is
  * agreed on by all before it is printed: one line, by one rank, and the same exit code on all. A rank that cannot even
- * start MPI, or finds no agreement, prints its own line and makes the launcher end the job. A failure in the body ends the
- * job by MPI_Abort after the message of the rank that failed first. */
+ * start MPI, or finds no agreement, prints its own line and makes the launcher end the job. A failure in the body ends
+ * the job by MPI_Abort after the message of the rank that failed first. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #define FORWARD_SECONDS 0.25
-#define TURN_SECONDS 0.6 /* rank 0 prints first: where all ranks have the same to say, a launcher may have ended the others by then */
+#define TURN_SECONDS 0.6 /* rank 0 prints first: where all ranks have the same to say, a launcher may have ended the
+                            others by then */
 
 static void nap(double seconds)
 {
@@ -35,13 +36,19 @@ static weft_status check_ranks(const weft_cli *cli, const weft_mpi_launch *l, co
     weft_mesh_shape m = cli->run.mesh;
     int ranks = weft_launch_ranks(cli);
     if (weft_world_size(world) != l->size)
-        return weft_fail(WEFT_ERR_REFUSED, "%s started %d ranks, but their MPI has %d: the plugin belongs to another MPI than the launcher; "
-                         "use its mpirun, or set WEFT_MPI", l->by, l->size, weft_world_size(world));
+        return weft_fail(
+            WEFT_ERR_REFUSED,
+            "%s started %d ranks, but their MPI has %d: the plugin belongs to another MPI than the launcher; "
+            "use its mpirun, or set WEFT_MPI",
+            l->by, l->size, weft_world_size(world));
     if (ranks == l->size) return WEFT_OK;
     if (!cli->command->ranks)
-        return weft_fail(WEFT_ERR_REFUSED, "%s started %d ranks; weft %s runs as one: leave mpirun out", l->by, l->size, cli->command->name);
-    return weft_fail(WEFT_ERR_REFUSED, "%s started %d rank%s, the options ask for tp %d x cp %d x dp %d x pp %d = %d: mpirun -n %d, or other sizes",
-                     l->by, l->size, l->size > 1 ? "s" : "", m.tp, m.cp, m.dp, m.pp, ranks, ranks);
+        return weft_fail(WEFT_ERR_REFUSED, "%s started %d ranks; weft %s runs as one: leave mpirun out", l->by, l->size,
+                         cli->command->name);
+    return weft_fail(
+        WEFT_ERR_REFUSED,
+        "%s started %d rank%s, the options ask for tp %d x cp %d x dp %d x pp %d = %d: mpirun -n %d, or other sizes",
+        l->by, l->size, l->size > 1 ? "s" : "", m.tp, m.cp, m.dp, m.pp, ranks, ranks);
 }
 
 static int omp_choice(void)
@@ -51,7 +58,8 @@ static int omp_choice(void)
     return omp && weft_parse_i64(omp, &n) == WEFT_OK && n > 0 && n <= 1024 ? (int)n : 0;
 }
 
-/* Threads: what was asked for, else this rank's share of the processors that the launcher left it (field report G36). */
+/* Threads: what was asked for, else this rank's share of the processors that the launcher left it (field report
+ * G36). */
 static weft_status set_threads(const weft_cli *cli, weft_world *world)
 {
     int cpus, sharers, threads = cli->options.threads > 0 ? (int)cli->options.threads : omp_choice();
@@ -67,7 +75,8 @@ static void warn_of_crowding(weft_world *world)
     weft_world_cpus(world, &cpus, &sharers);
     if (!weft_is_root(world) || threads == 1 || (int64_t)threads * sharers <= cpus) return;
     fprintf(stderr,
-            "weft: warning: rank 0 has %d threads and may use %d processor%s, which %d rank%s share%s; --threads %d fits, or more processors "
+            "weft: warning: rank 0 has %d threads and may use %d processor%s, which %d rank%s share%s; --threads %d "
+            "fits, or more processors "
             "per rank (Open MPI: --bind-to none or --map-by slot:PE=%d; MPICH: -bind-to none)\n",
             threads, cpus, cpus > 1 ? "s" : "", sharers, sharers > 1 ? "s" : "", sharers > 1 ? "" : "s",
             cpus / sharers > 1 ? cpus / sharers : 1, threads);
@@ -77,7 +86,9 @@ static weft_status set_progress(const weft_cli *cli, weft_world *world)
 {
     const char *name = cli->options.mpi_progress;
     if (!cli->command->ranks) return WEFT_OK;
-    return weft_world_set_progress(world, !strcmp(name, "callback") ? WEFT_MPI_CALLBACK : !strcmp(name, "thread") ? WEFT_MPI_THREAD : WEFT_MPI_AUTO);
+    return weft_world_set_progress(world, !strcmp(name, "callback") ? WEFT_MPI_CALLBACK
+                                          : !strcmp(name, "thread") ? WEFT_MPI_THREAD
+                                                                    : WEFT_MPI_AUTO);
 }
 
 /* ---- the end of a job ------------------------------------------------------------------------------------------ */
@@ -162,7 +173,8 @@ static weft_status message_limit(size_t *out)
     const char *text = getenv("WEFT_MPI_MAX_MESSAGE");
     int64_t n = 0;
     if (text && (weft_parse_size(text, &n) != WEFT_OK || n < 1 || n > INT32_MAX))
-        return weft_fail(WEFT_ERR_REFUSED, "WEFT_MPI_MAX_MESSAGE=%s; give the bytes of the longest MPI message, 1 to 1G", text);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "WEFT_MPI_MAX_MESSAGE=%s; give the bytes of the longest MPI message, 1 to 1G", text);
     *out = (size_t)n;
     return WEFT_OK;
 }
@@ -186,7 +198,8 @@ int weft_launch_mpi(weft_cli *cli, const weft_mpi_launch *l, weft_status so_far)
     else weft_ctx_init(&ctx);
     snprintf(message, sizeof message, "%s", so_far < 0 ? weft_last_error() : "");
     weft_status st = weft_mpi_load(&mpi, l->mpi);
-    if (st >= 0) st = weft_launch_start_mpi(l, mpi, cli->options.timeout > 0 ? cli->options.timeout : WEFT_DEFAULT_TIMEOUT);
+    if (st >= 0)
+        st = weft_launch_start_mpi(l, mpi, cli->options.timeout > 0 ? cli->options.timeout : WEFT_DEFAULT_TIMEOUT);
     bool started = st >= 0;
     if (st >= 0) st = weft_world_mpi(&world, &ctx, mpi, &options);
     if (st >= 0) code = run_in_world(cli, l, mpi, world, so_far < 0 ? weft_fail(so_far, "%s", message) : WEFT_OK);

@@ -1,6 +1,6 @@
-/* launch_mpi_start.c — MPI_Init with a deadline. It returns on no rank before all have come, and a rank that was stopped on
- * its way there (or whose node cannot be reached) would leave the others waiting without a word: a thread looks at the
- * clock, and past the deadline prints and ends the process, since nothing else can end that call. */
+/* launch_mpi_start.c — MPI_Init with a deadline. It returns on no rank before all have come, and a rank that was
+ * stopped on its way there (or whose node cannot be reached) would leave the others waiting without a word: a thread
+ * looks at the clock, and past the deadline prints and ends the process, since nothing else can end that call. */
 #include "cli/cli.h"
 
 #include <pthread.h>
@@ -17,8 +17,10 @@ typedef struct starting {
 
 static void give_up(const starting *s)
 {
-    weft_status st = weft_fail(WEFT_ERR_TIMEOUT, "MPI_Init did not return within %.3g s (--timeout): not every rank has come to it; "
-                               "one may be stopped, or its node cannot be reached", s->seconds);
+    weft_status st = weft_fail(WEFT_ERR_TIMEOUT,
+                               "MPI_Init did not return within %.3g s (--timeout): not every rank has come to it; "
+                               "one may be stopped, or its node cannot be reached",
+                               s->seconds);
     weft_launch_print_alone(s->launch);
     weft_mpi_leave_job(weft_exit_code(st));
     _exit(weft_exit_code(st));

@@ -1,7 +1,7 @@
-/* launch_threads.c — a rank's OpenMP threads, started before anything is computed. Where the machine has no room for them
- * (ulimit -u, ulimit -v, a container's limit), the OpenMP library ends the process with a line of its own and exit code 1,
- * the code of a failed comparison. So as many plain threads are started first, all alive at once, and a failure is a
- * refusal like any other; then OpenMP takes the room that they leave, before buffers can. */
+/* launch_threads.c — a rank's OpenMP threads, started before anything is computed. Where the machine has no room for
+ * them (ulimit -u, ulimit -v, a container's limit), the OpenMP library ends the process with a line of its own and exit
+ * code 1, the code of a failed comparison. So as many plain threads are started first, all alive at once, and a failure
+ * is a refusal like any other; then OpenMP takes the room that they leave, before buffers can. */
 #include "cli/cli.h"
 
 #include <ctype.h>
@@ -78,8 +78,9 @@ static weft_status check_room(int threads, int alive)
     int started = count_startable(thread, wanted, &error);
     free(thread);
     if (started == wanted) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "%d threads cannot be started, %d can (%s; see ulimit -u and ulimit -v); --threads %d fits", threads,
-                     alive + started, strerror(error), threads_that_fit(alive + started));
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "%d threads cannot be started, %d can (%s; see ulimit -u and ulimit -v); --threads %d fits",
+                     threads, alive + started, strerror(error), threads_that_fit(alive + started));
 }
 
 weft_status weft_launch_threads(int threads, int alive)

@@ -62,7 +62,8 @@ static weft_status check_positional(const weft_cli *cli)
 {
     const weft_command *c = cli->command;
     if (cli->n_positional < c->positional_min)
-        return weft_fail(WEFT_ERR_REFUSED, "%s needs a file or folder that is not given; usage: weft %s", c->name, c->usage);
+        return weft_fail(WEFT_ERR_REFUSED, "%s needs a file or folder that is not given; usage: weft %s", c->name,
+                         c->usage);
     if (cli->n_positional > c->positional_max)
         return weft_fail(WEFT_ERR_REFUSED, "%s: \"%s\" is one word too many; usage: weft %s", c->name,
                          cli->positional[c->positional_max], c->usage);

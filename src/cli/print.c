@@ -1,5 +1,5 @@
-/* print.c — how wide what is printed may be. A terminal gets lines that fit; files and pipes get results line by line, as
- * programs read them, and help and prose at 80 columns. */
+/* print.c — how wide what is printed may be. A terminal gets lines that fit; files and pipes get results line by line,
+ * as programs read them, and help and prose at 80 columns. */
 #include "cli/cli.h"
 
 #include <stdarg.h>

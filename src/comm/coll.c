@@ -171,7 +171,8 @@ weft_status weft_broadcast(weft_comm *c, void *data, size_t bytes, int root)
 {
     enum { PIECE = 1 << 20 };
     if (root < 0 || root >= c->size)
-        return weft_fail(WEFT_ERR_REFUSED, "broadcast: root %d is not in group %s; give 0 to %d", root, c->name, c->size - 1);
+        return weft_fail(WEFT_ERR_REFUSED, "broadcast: root %d is not in group %s; give 0 to %d", root, c->name,
+                         c->size - 1);
     int parent = weft_tree_parent(c->size, c->rank, root);
     size_t sent = 0, sending = 0;
     for (size_t at = 0; sent < bytes; at += PIECE) {
@@ -190,8 +191,8 @@ weft_status weft_broadcast(weft_comm *c, void *data, size_t bytes, int root)
 
 /* ---- reductions ------------------------------------------------------------------------------------------ */
 
-/* One round: rank i is to have the elements [done, done + most) of its part of everybody's `send`, combined in the order
- * i+1, i+2, ..., i. `out` may be this rank's own place in `send`. */
+/* One round: rank i is to have the elements [done, done + most) of its part of everybody's `send`, combined in the
+ * order i+1, i+2, ..., i. `out` may be this rank's own place in `send`. */
 typedef struct reduction {
     weft_comm *c;
     const parts *cut;
@@ -200,7 +201,10 @@ typedef struct reduction {
     weft_reduce_fn *combine;
 } reduction;
 
-static int64_t round_len(const reduction *r, int64_t len) { return weft_min_i64(r->most, weft_max_i64(0, len - r->done)); }
+static int64_t round_len(const reduction *r, int64_t len)
+{
+    return weft_min_i64(r->most, weft_max_i64(0, len - r->done));
+}
 
 /* The partial sum lies in the first slot; the first window has a peer more, whose part starts it. */
 static weft_status reduce_round(const reduction *r, const void *send, char *out)
@@ -319,7 +323,8 @@ weft_status weft_barrier(weft_comm *c)
 
 weft_status weft_agree(weft_comm *c, weft_status mine)
 {
-    int64_t status = mine < 0 ? mine : WEFT_OK, x[2] = {status, status < 0 ? c->rank : c->size}; /* worst; first that is bad */
+    /* worst; first that is bad */
+    int64_t status = mine < 0 ? mine : WEFT_OK, x[2] = {status, status < 0 ? c->rank : c->size};
     char message[WEFT_MESSAGE] = "";
     if (status < 0) strncpy(message, weft_last_error(), sizeof message - 1);
     WEFT_TRY(weft_all_reduce(c, x, 2, WEFT_I64, WEFT_MIN));

@@ -47,11 +47,15 @@ typedef struct weft_sim_model {
     double latency_seconds, link_bytes_per_second; /* of one transfer between nodes, one way */
     double port_bytes_per_second; /* all that a rank sends to other nodes at once; as much again it can receive */
     int node_ranks;               /* ranks 0 .. n-1 share a node, and so on; 0: all of them */
-    double node_latency_seconds, node_bytes_per_second; /* inside a node: of one transfer, and of a rank's ports there */
-    bool needs_poll;              /* a transfer begins only when both ranks look; else as soon as both ends are posted */
-    bool no_memory;               /* weft_world_buffers gives addresses without memory, for kernels that only charge time */
+    /* inside a node: of one transfer, and of a rank's ports there */
+    double node_latency_seconds, node_bytes_per_second;
+    bool needs_poll;              /* a transfer begins only when both ranks look; else as soon as both ends are
+                                     posted */
+    bool no_memory;               /* weft_world_buffers gives addresses without memory, for kernels that only charge
+                                     time */
 } weft_sim_model;
-weft_status weft_run_sim(int ranks, const weft_sim_model *model, weft_rank_fn fn, void *ud); /* as weft_run_threads. LOCAL */
+/* as weft_run_threads. LOCAL */
+weft_status weft_run_sim(int ranks, const weft_sim_model *model, weft_rank_fn fn, void *ud);
 
 /* Starts `ranks` copies of this program (re-exec of /proc/self/exe with argv), watches them, ends all
  * when one fails. The children find their place with weft_local_from_env. *exit_code: what the program
@@ -86,8 +90,8 @@ const char *weft_mpi_library(const weft_mpi *mpi);              /* "Open MPI v4.
 weft_status weft_mpi_start(weft_mpi *mpi);
 void weft_mpi_stop(weft_mpi *mpi);
 void weft_mpi_abort_job(const weft_mpi *mpi, int code);         /* MPI_Abort of the whole job               */
-/* For a rank that has no MPI to abort the job with, before it leaves with `code`: makes launchers end the others that only
- * count ranks which were in MPI. LOCAL */
+/* For a rank that has no MPI to abort the job with, before it leaves with `code`: makes launchers end the others that
+ * only count ranks which were in MPI. LOCAL */
 void weft_mpi_leave_job(int code);
 
 /* From another thread, as soon as the process of a rank of this node has ended: the launcher may end this one next. */
@@ -102,12 +106,12 @@ typedef struct weft_mpi_options { /* zeros are defaults; equal on all ranks */
     weft_mpi_lost_fn lost; /* NULL: the waits tell */
     void *lost_ud;
 } weft_mpi_options;
-/* A world over a private copy of comm; *out NULL on ranks that have no part in it. What one rank refuses all refuse, with
- * its message; a rank that does not come makes it fail with WEFT_ERR_TIMEOUT. COLLECTIVE over comm */
+/* A world over a private copy of comm; *out NULL on ranks that have no part in it. What one rank refuses all refuse,
+ * with its message; a rank that does not come makes it fail with WEFT_ERR_TIMEOUT. COLLECTIVE over comm */
 weft_status weft_world_mpi(weft_world **out, weft_ctx *ctx, const weft_mpi *mpi, const weft_mpi_options *options);
 typedef enum { WEFT_MPI_AUTO, WEFT_MPI_CALLBACK, WEFT_MPI_THREAD } weft_mpi_progress;
-/* Who moves messages while a rank computes: the kernels' callback (a new world's way), a helper thread, or which of them
- * is measured to be faster, for all ranks alike. Refused in worlds that are not MPI's. COLLECTIVE */
+/* Who moves messages while a rank computes: the kernels' callback (a new world's way), a helper thread, or which of
+ * them is measured to be faster, for all ranks alike. Refused in worlds that are not MPI's. COLLECTIVE */
 weft_status weft_world_set_progress(weft_world *w, weft_mpi_progress progress);
 /* Bytes of the next MPI message when `left` remain: what goes into MPI's int. Pure */
 int weft_mpi_piece(size_t left, size_t limit);
@@ -127,8 +131,8 @@ weft_comm *weft_world_all(const weft_world *w); /* the group of all ranks in ord
 void weft_world_describe(const weft_world *w, char *text, size_t n);
 /* Processors that this rank may use, and how many ranks share them (itself included). LOCAL */
 void weft_world_cpus(const weft_world *w, int *cpus, int *sharers);
-/* Seconds that a wait lasts at most; default 120, in simulated worlds none: a dead-lock is found without. Refuses what is
- * not above 0. Time in which this process was suspended does not count. LOCAL */
+/* Seconds that a wait lasts at most; default 120, in simulated worlds none: a dead-lock is found without. Refuses what
+ * is not above 0. Time in which this process was suspended does not count. LOCAL */
 weft_status weft_world_set_timeout(weft_world *w, double seconds);
 
 /* What this rank is doing, for error messages of others: op is a string constant. LOCAL, cheap. */
@@ -140,8 +144,8 @@ void weft_place(weft_world *w, const char *op, int layer, int step);
  * group get *out = NULL. ranks[] are world ranks, in group order. */
 weft_status weft_comm_create(weft_comm **out, weft_world *w, const int *ranks, int n, const char *name);
 /* COLLECTIVE over the world: all groups of one kind at once, with one comparison between the ranks. group_of[world
- * size], the same on every rank: rank r goes to group group_of[r], 0 .. world size - 1; inside a group ranks ascend. *out:
- * this rank's group. */
+ * size], the same on every rank: rank r goes to group group_of[r], 0 .. world size - 1; inside a group ranks ascend.
+ * *out: this rank's group. */
 weft_status weft_comm_split(weft_comm **out, weft_world *w, const int *group_of, const char *name);
 void weft_comm_destroy(weft_comm *c);
 int weft_comm_rank(const weft_comm *c);
@@ -175,8 +179,8 @@ typedef struct weft_req { /* owned by the caller; must not move between post and
 
 enum { WEFT_TAG_USER_MAX = 1 << 20 }; /* tags 0 .. WEFT_TAG_USER_MAX-1 are the caller's */
 
-/* Non-blocking; peer is a group rank (not this rank); bytes 0 completes at once and sends nothing. A call that is refused
- * while transfers of this rank are under way ends the world: nobody would wait for them.
+/* Non-blocking; peer is a group rank (not this rank); bytes 0 completes at once and sends nothing. A call that is
+ * refused while transfers of this rank are under way ends the world: nobody would wait for them.
  * Sizes of the two ends must agree; when they do not, both get an error. */
 weft_status weft_isend(weft_comm *c, const void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
                        weft_queue *queue, weft_req *req);
@@ -196,17 +200,18 @@ void weft_progress(weft_world *w);
 const weft_mem_provider *weft_world_buffers(weft_world *w);
 /* Whether receives may be answered in place; false where the transport cannot, or after weft_world_copy_only. */
 bool weft_world_peer_memory(const weft_world *w);
-/* From now on every message is copied (for comparison; results are the same bits). COLLECTIVE in effect: all ranks alike */
+/* From now on every message is copied (for comparison; results are the same bits). COLLECTIVE in effect: all ranks
+ * alike */
 void weft_world_copy_only(weft_world *w);
 
 /* A receive that the transport may answer with the sender's own memory instead of copying it into buf: when the
- * sender's buffer comes from weft_world_buffers of some rank. buf NULL, where weft_world_peer_memory is true: it must be
- * answered in place, and another sender's buffer ends the world. After completion weft_received says where the bytes lie:
- * buf, or the memory of a rank, to be read only. Until weft_release (exactly once per completed receive of this kind;
- * cheap for a copied one) the sender's request stays open, so the bytes do not change: who has to wait for sends to
- * others before it releases should not make them wait for it. What was received in place may be sent on; such a send must
- * be complete before the release. bytes_logical is counted as ever, bytes_copied is not. Time in flight ends when the
- * receiver knows the place: from then on nothing moves. */
+ * sender's buffer comes from weft_world_buffers of some rank. buf NULL, where weft_world_peer_memory is true: it must
+ * be answered in place, and another sender's buffer ends the world. After completion weft_received says where the bytes
+ * lie: buf, or the memory of a rank, to be read only. Until weft_release (exactly once per completed receive of this
+ * kind; cheap for a copied one) the sender's request stays open, so the bytes do not change: who has to wait for sends
+ * to others before it releases should not make them wait for it. What was received in place may be sent on; such a send
+ * must be complete before the release. bytes_logical is counted as ever, bytes_copied is not. Time in flight ends when
+ * the receiver knows the place: from then on nothing moves. */
 weft_status weft_irecv_view(weft_comm *c, void *buf, size_t bytes, int peer, int tag, weft_mem_kind kind,
                             weft_queue *queue, weft_req *req);
 const void *weft_received(const weft_req *req);

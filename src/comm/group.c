@@ -21,7 +21,10 @@ int weft_group_rank(const weft_group *g) { return weft_world_rank(g->world); }
 int weft_group_size(const weft_group *g) { return weft_world_size(g->world); }
 weft_status weft_group_set_timeout(weft_group *g, double seconds) { return weft_world_set_timeout(g->world, seconds); }
 
-void weft_group_abort(weft_group *g, weft_status status, const char *message) { weft_world_abort(g->world, status, message); }
+void weft_group_abort(weft_group *g, weft_status status, const char *message)
+{
+    weft_world_abort(g->world, status, message);
+}
 
 int weft_group_default_threads(const weft_group *g)
 {
@@ -105,11 +108,14 @@ fail:
 weft_status weft_group_mpi_handle(weft_group **out, const void *comm, size_t bytes, const char *mpi)
 {
     weft_status st;
-    if (!comm || !out) return weft_fail(WEFT_ERR_REFUSED, "a group from MPI needs %s; it is NULL", comm ? "a place" : "a communicator");
+    if (!comm || !out)
+        return weft_fail(WEFT_ERR_REFUSED, "a group from MPI needs %s; it is NULL",
+                         comm ? "a place" : "a communicator");
     weft_group *g = handle_create();
     if (!g) return WEFT_ERR_MEMORY;
     WEFT_TRY_OR(st, weft_mpi_load(&g->mpi, mpi), fail);
-    WEFT_TRY_OR(st, weft_world_mpi(&g->world, g->own, g->mpi, &(weft_mpi_options){.comm = comm, .comm_bytes = bytes}), fail);
+    WEFT_TRY_OR(st, weft_world_mpi(&g->world, g->own, g->mpi, &(weft_mpi_options){.comm = comm, .comm_bytes = bytes}),
+                fail);
     g->own->rank = weft_world_rank(g->world);
     g->own->world = weft_world_size(g->world);
     WEFT_TRY_OR(st, open_comm(g), close_world);
@@ -127,7 +133,8 @@ weft_status weft_group_set_progress(weft_group *g, const char *how)
     static const char *const names[] = {"auto", "callback", "thread"};
     for (int i = 0; how && i < 3; i++)
         if (!strcmp(how, names[i])) return weft_world_set_progress(g->world, (weft_mpi_progress)i);
-    return weft_fail(WEFT_ERR_REFUSED, "MPI progress by \"%s\"; possible are auto, callback, thread", how ? how : "(NULL)");
+    return weft_fail(WEFT_ERR_REFUSED, "MPI progress by \"%s\"; possible are auto, callback, thread",
+                     how ? how : "(NULL)");
 }
 
 void weft_group_destroy(weft_group *g)

@@ -12,8 +12,8 @@
  *
  * Memory order: head and posts_made are stored with release after the bytes they announce, tail and
  * posts_taken after the bytes were read. Lent bytes are written before the head that announces their place, and
- * read before the posts_made that announces their release. They and the *_waits flags are sequentially consistent, because
- * each side writes its counter and then reads the other's flag (see weft_local_ring_bell). */
+ * read before the posts_made that announces their release. They and the *_waits flags are sequentially consistent,
+ * because each side writes its counter and then reads the other's flag (see weft_local_ring_bell). */
 #include "comm/local_heap.h"
 #include "comm/world.h"
 
@@ -372,9 +372,10 @@ static void received(endpoint *e, mailbox *b, weft_req *r, const fragment *f)
 static void refuse_bytes(const weft_req *r)
 {
     weft_world *w = r->comm->world;
-    weft_world_fail(w, weft_fail(WEFT_ERR_INTERNAL, "rank %d: a receive in place of %zu bytes from rank %d: the sender's "
-                                                    "buffer does not come from weft_world_buffers", w->rank, r->bytes,
-                                 (int)r->priv[WEFT_REQ_PEER]));
+    weft_world_fail(w, weft_fail(WEFT_ERR_INTERNAL,
+                                 "rank %d: a receive in place of %zu bytes from rank %d: the sender's "
+                                 "buffer does not come from weft_world_buffers",
+                                 w->rank, r->bytes, (int)r->priv[WEFT_REQ_PEER]));
 }
 
 /* Empties the ring as it was at the time of the call: the bound keeps one fast peer from holding this rank. */
@@ -552,7 +553,7 @@ static const weft_transport local = {
     .close = local_close,
 };
 
-/* ---- joining ------------------------------------------------------------------------------------------------------ */
+/* ---- joining ----------------------------------------------------------------------------------------------------- */
 
 static weft_status endpoint_create(endpoint **out, weft_ctx *ctx, weft_local *map, int rank)
 {
@@ -594,7 +595,9 @@ static weft_status wait_for_all(endpoint *e, const weft_clock *clock)
             WEFT_TRY(local_failure(e));
             bool late = weft_deadline_look(clock, &deadline);
             if (gone) weft_fail(WEFT_ERR_TIMEOUT, "rank %d: rank %d ended before it joined the others", e->rank, p);
-            else if (late) weft_fail(WEFT_ERR_TIMEOUT, "rank %d: rank %d has not joined the others within %.3g s", e->rank, p, timeout);
+            else if (late)
+                weft_fail(WEFT_ERR_TIMEOUT, "rank %d: rank %d has not joined the others within %.3g s", e->rank, p,
+                          timeout);
             if (gone || late) {
                 weft_local_abort(e->map, e->rank, WEFT_ERR_TIMEOUT, weft_last_error());
                 return WEFT_ERR_TIMEOUT;

@@ -2,8 +2,8 @@
  *
  * Pages are reserved when they are taken (fallocate): a write to a page that the machine cannot back ends a
  * process by a signal, and no message would say why. fallocate itself does not fail on a full machine but lets the
- * kernel kill processes, so the room is looked at first, piece by piece: all ranks take theirs at the same time, and none
- * sees what the others are going to take. Pages that are given back go back to the machine at once. */
+ * kernel kill processes, so the room is looked at first, piece by piece: all ranks take theirs at the same time, and
+ * none sees what the others are going to take. Pages that are given back go back to the machine at once. */
 #include "comm/local_heap.h"
 
 #include <errno.h>
@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 enum { PAGE = 4096 };
-/* What all ranks together may take between a look and the next; the sixteenth that weft_local_room keeps back is more on
- * every machine that has 4 GiB. */
+/* What all ranks together may take between a look and the next; the sixteenth that weft_local_room keeps back is more
+ * on every machine that has 4 GiB. */
 enum { BETWEEN_LOOKS = 256 << 20, PIECE_MIN = 2 << 20, PIECE_MAX = 64 << 20 };
 
 static weft_status no_memory(size_t bytes, const char *why, size_t limit)

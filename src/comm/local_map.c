@@ -57,7 +57,8 @@ static weft_status map_fd(weft_local **out, int fd, size_t bytes)
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) {
         free(m);
-        return weft_fail(WEFT_ERR_MEMORY, "local ranks: mapping %zu bytes of shared memory: %s", bytes, strerror(errno));
+        return weft_fail(WEFT_ERR_MEMORY, "local ranks: mapping %zu bytes of shared memory: %s", bytes,
+                         strerror(errno));
     }
     *m = (weft_local){.fd = fd, .bytes = bytes, .header = base};
     *out = m;
@@ -71,7 +72,8 @@ static size_t heap_at(int ranks) { return round_up(total_for(ranks), SLICE_ALIGN
 static size_t limit_of(int resource)
 {
     struct rlimit r;
-    return getrlimit((__rlimit_resource_t)resource, &r) == 0 && r.rlim_cur != RLIM_INFINITY ? (size_t)r.rlim_cur : SIZE_MAX;
+    return getrlimit((__rlimit_resource_t)resource, &r) == 0 && r.rlim_cur != RLIM_INFINITY ? (size_t)r.rlim_cur
+                                                                                            : SIZE_MAX;
 }
 
 /* As much as the machine has, for each rank, within what addresses and file sizes this process may use; 0 when
@@ -91,7 +93,8 @@ static bool map_slices(weft_local *m, int ranks, size_t slice)
 {
     if (slice == 0) return true;
     m->heap_at = heap_at(ranks);
-    void *p = mmap(NULL, slice * (size_t)ranks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, m->fd, (off_t)m->heap_at);
+    void *p =
+        mmap(NULL, slice * (size_t)ranks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, m->fd, (off_t)m->heap_at);
     if (p == MAP_FAILED) return false;
     madvise(p, slice * (size_t)ranks, MADV_DONTDUMP); /* addresses by the terabyte are no use in a core file */
     m->heap = p;
@@ -102,7 +105,8 @@ static bool map_slices(weft_local *m, int ranks, size_t slice)
 static weft_status create_slices(weft_local *m, int ranks)
 {
     size_t slice = slice_bytes_for(ranks);
-    while (slice > 0 && (ftruncate(m->fd, (off_t)(heap_at(ranks) + slice * (size_t)ranks)) != 0 || !map_slices(m, ranks, slice)))
+    while (slice > 0 &&
+           (ftruncate(m->fd, (off_t)(heap_at(ranks) + slice * (size_t)ranks)) != 0 || !map_slices(m, ranks, slice)))
         slice = slice / 2 >= SLICE_MIN ? slice / 2 / SLICE_ALIGN * SLICE_ALIGN : 0;
     if (slice == 0 && ftruncate(m->fd, (off_t)m->bytes) != 0)
         return weft_fail(WEFT_ERR_MEMORY, "local ranks: %zu bytes of shared memory: %s", m->bytes, strerror(errno));
@@ -130,11 +134,14 @@ static void find_parts(weft_local *m)
 weft_status weft_local_create(weft_local **out, int ranks)
 {
     if (ranks < 1 || ranks > WEFT_LOCAL_RANKS_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "local ranks: %d asked for; one machine takes 1 to %d", ranks, WEFT_LOCAL_RANKS_MAX);
+        return weft_fail(WEFT_ERR_REFUSED, "local ranks: %d asked for; one machine takes 1 to %d", ranks,
+                         WEFT_LOCAL_RANKS_MAX);
     size_t bytes = total_for(ranks);
     if (bytes > limit_of(RLIMIT_FSIZE)) /* beyond it ftruncate ends the process by a signal */
-        return weft_fail(WEFT_ERR_MEMORY, "local ranks: %d ranks share %zu bytes, files may have %zu here; raise the limit "
-                                          "(ulimit -f)", ranks, bytes, limit_of(RLIMIT_FSIZE));
+        return weft_fail(WEFT_ERR_MEMORY,
+                         "local ranks: %d ranks share %zu bytes, files may have %zu here; raise the limit "
+                         "(ulimit -f)",
+                         ranks, bytes, limit_of(RLIMIT_FSIZE));
     int fd = memfd_create("weft-local", MFD_CLOEXEC);
     if (fd < 0) return weft_fail(WEFT_ERR_LIBRARY, "local ranks: memfd_create: %s", strerror(errno));
     weft_status st;
@@ -186,12 +193,15 @@ weft_status weft_local_attach(weft_local **out, int fd)
     if (bytes >= sizeof(local_header)) WEFT_TRY(map_fd(&m, fd, bytes));
     if (!m || !header_fits(m->header, bytes, (size_t)info.st_size)) {
         if (m) unmap(m);
-        return weft_fail(WEFT_ERR_REFUSED, "local ranks: file descriptor %d is a mapping of another version of weft", fd);
+        return weft_fail(WEFT_ERR_REFUSED, "local ranks: file descriptor %d is a mapping of another version of weft",
+                         fd);
     }
     size_t slice = m->header->slice_bytes;
     if (!map_slices(m, m->header->ranks, slice)) {
-        weft_status st = weft_fail(WEFT_ERR_MEMORY, "local ranks: %zu bytes of addresses for the memory of %d ranks: %s; raise "
-                                   "the limit on addresses (ulimit -v)", slice, m->header->ranks, strerror(errno));
+        weft_status st = weft_fail(WEFT_ERR_MEMORY,
+                                   "local ranks: %zu bytes of addresses for the memory of %d ranks: %s; raise "
+                                   "the limit on addresses (ulimit -v)",
+                                   slice, m->header->ranks, strerror(errno));
         unmap(m);
         return st;
     }

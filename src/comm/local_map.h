@@ -31,7 +31,8 @@ typedef struct local_area { /* of one rank; written by it, except bell and gone 
     alignas(64) _Atomic int state;       /* absent, joined, left */
     _Atomic int gone;                    /* set by the supervisor: the process has ended */
     _Atomic int pid, thread;             /* the kernel's numbers of the process and of the thread that joined */
-    _Atomic int start_error;             /* errno of an exec that failed, set by the child that should have become this rank */
+    _Atomic int start_error;             /* errno of an exec that failed, set by the child that should have become this
+                                            rank */
     _Atomic int waits_for;               /* 1 + the rank it is blocked on; 0: none */
     /* Its place. Odd `version`: being written. */
     _Atomic uint32_t version;
@@ -105,7 +106,8 @@ weft_status weft_local_fail_with(const weft_local *m, weft_status st);
 /* Notes who the calling thread is, so that others can ask the system what it does. */
 void weft_local_present(local_area *a);
 void weft_local_place(local_area *a, const char *op, int layer, int step);
-/* "cp.ring.forward, layer 1, step 2", or with the collective that it waits in: "cp.ring.forward: barrier of cp, layer 1, ..." */
+/* "cp.ring.forward, layer 1, step 2", or with the collective that it waits in: "cp.ring.forward: barrier of cp, layer
+ * 1, ..." */
 void weft_local_place_text(const local_area *a, char *text, size_t n);
 /* What a rank is doing, through to the one that everybody waits for: "rank 1 is in PLACE for 2.0 s; it waits, through
  * rank 2, rank 3: rank 4 is asleep in PLACE for 2.1 s", or the circle of ranks that wait for each other. */

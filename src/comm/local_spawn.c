@@ -34,7 +34,8 @@ static weft_status make_env(weft_spawner *s)
     bool omp = false, spin = false;
     for (size_t i = 0; i < n; i++) {
         if (strncmp(environ[i], "OMP_NUM_THREADS=", 16) == 0) omp = true;
-        if (strncmp(environ[i], "OMP_WAIT_POLICY=", 16) == 0 || strncmp(environ[i], "GOMP_SPINCOUNT=", 15) == 0) spin = true;
+        if (strncmp(environ[i], "OMP_WAIT_POLICY=", 16) == 0 || strncmp(environ[i], "GOMP_SPINCOUNT=", 15) == 0)
+            spin = true;
         if (strncmp(environ[i], "WEFT_LOCAL_", 11) != 0) s->env[kept++] = environ[i];
     }
     snprintf(s->fd_text, sizeof s->fd_text, "WEFT_LOCAL_FD=%d", s->fd);
@@ -54,7 +55,8 @@ static weft_status make_env(weft_spawner *s)
 weft_status weft_spawner_init(weft_spawner *s, const weft_spawn *spawn, weft_local *map, const sigset_t *signals)
 {
     int cores = weft_local_cores();
-    *s = (weft_spawner){.argv = spawn->argv, .map = map, .fd = weft_local_fd(map), .ranks = spawn->ranks, .parent = getpid(),
+    *s = (weft_spawner){.argv = spawn->argv, .map = map, .fd = weft_local_fd(map), .ranks = spawn->ranks,
+                        .parent = getpid(),
                         .threads = threads_for(spawn, cores), .signals = *signals};
     s->pin = sched_getaffinity(0, sizeof s->allowed, &s->allowed) == 0 && (int64_t)s->threads * s->ranks <= cores;
     map->header->threads = s->threads;
@@ -102,7 +104,8 @@ weft_status weft_spawner_start(weft_spawner *s, int rank, pid_t *pid)
     cpu_set_t cores = cores_of(s, rank);
     pid_t child = fork();
     if (child < 0)
-        return weft_fail(WEFT_ERR_LIBRARY, "starting rank %d of %d: %s; fewer ranks may fit", rank, s->ranks, strerror(errno));
+        return weft_fail(WEFT_ERR_LIBRARY, "starting rank %d of %d: %s; fewer ranks may fit", rank, s->ranks,
+                         strerror(errno));
     if (child == 0) become_rank(s, rank, &cores);
     *pid = child;
     return WEFT_OK;

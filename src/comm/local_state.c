@@ -1,5 +1,5 @@
-/* local_state.c — what ranks see of each other: the record of the first failure, places, chains of waits, doorbells. Ranks over
- * MPI use it too, in a window of shared memory of each node. */
+/* local_state.c — what ranks see of each other: the record of the first failure, places, chains of waits, doorbells.
+ * Ranks over MPI use it too, in a window of shared memory of each node. */
 #include "comm/local_map.h"
 #include "comm/world.h"
 
@@ -127,7 +127,10 @@ static bool stands_still(const local_area *a)
 }
 
 /* The rank that this one waits for, or -1: it waits for none, or does not stand there because of that. */
-static int next_in_chain(const weft_local *m, int rank) { return stands_still(&m->areas[rank]) ? -1 : waits_for(&m->areas[rank]); }
+static int next_in_chain(const weft_local *m, int rank)
+{
+    return stands_still(&m->areas[rank]) ? -1 : waits_for(&m->areas[rank]);
+}
 
 static bool same_op(const local_area *a, const local_area *b)
 {
@@ -145,8 +148,8 @@ static void add_rank(const weft_local *m, int rank, int named, weft_line *l)
     else weft_line_add(l, "rank %d (in %s)", rank, place);
 }
 
-/* chain[n]: more steps than there are ranks, so one came twice. What is told are the steps that were taken: to take them
- * again could lead elsewhere, and never back, because waits change meanwhile. */
+/* chain[n]: more steps than there are ranks, so one came twice. What is told are the steps that were taken: to take
+ * them again could lead elsewhere, and never back, because waits change meanwhile. */
 static void add_circle(const weft_local *m, const int *chain, int n, weft_line *l)
 {
     int first = 0, again = n;

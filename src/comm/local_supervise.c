@@ -61,7 +61,8 @@ static void record_killed(supervisor *s, int rank, int sig)
     char place[80], text[WEFT_LOCAL_MESSAGE];
     weft_local_place_text(&s->map->areas[rank], place, sizeof place);
     const char *name = sigdescr_np(sig);
-    snprintf(text, sizeof text, "rank %d was killed by signal %d (%s) while in %s", rank, sig, name ? name : "unknown", place);
+    snprintf(text, sizeof text, "rank %d was killed by signal %d (%s) while in %s", rank, sig, name ? name : "unknown",
+             place);
     weft_local_abort(s->map, rank, WEFT_ERR_PEER, text);
 }
 
@@ -96,7 +97,8 @@ static void judge(supervisor *s, int rank, int wait_status)
     weft_local_reopen_record(s->map, rank);
     if (no_start) record_no_start(s, rank, no_start);
     else if (killed) record_killed(s, rank, WTERMSIG(wait_status));
-    else if (state == WEFT_LOCAL_JOINED || (state == WEFT_LOCAL_ABSENT && code != 0)) record_exit(s, rank, code, state == WEFT_LOCAL_JOINED);
+    else if (state == WEFT_LOCAL_JOINED || (state == WEFT_LOCAL_ABSENT && code != 0))
+        record_exit(s, rank, code, state == WEFT_LOCAL_JOINED);
     else if (code != 0 && s->odd_rank < 0) s->odd_rank = rank, s->odd_code = code;
     atomic_store(&a->gone, 1);
     for (int r = 0; r < s->ranks; r++) weft_local_ring_bell(&s->map->areas[r]);

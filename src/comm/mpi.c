@@ -114,7 +114,8 @@ static weft_status mpi_failed(void *ep)
 {
     weft_mpi_ep *e = ep;
     if (weft__mpi_failed_for(e, WEFT_MPI_MESSAGE_SECONDS)) return weft_local_fail_with(&e->map, WEFT_ERR_PEER);
-    bool broken = atomic_load_explicit(&e->broken, memory_order_acquire); /* without the lock: a helper may hold it for long */
+    /* without the lock: a helper may hold it for long */
+    bool broken = atomic_load_explicit(&e->broken, memory_order_acquire);
     return broken ? weft_fail(WEFT_ERR_LIBRARY, "%s", e->trouble) : WEFT_OK;
 }
 

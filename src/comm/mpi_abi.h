@@ -59,8 +59,8 @@ typedef struct weft_mpi_abi {
     void (*error_text)(int code, char *text, size_t n);
 
     /* A private copy of a communicator (comm: address of an MPI_Comm; NULL: of the world), or with ranks > 0 of its
-     * first `ranks` ranks; the others get *out NULL. Waits `seconds` for the others to come. COLLECTIVE over comm. close:
-     * COLLECTIVE over the end, all requests are complete. */
+     * first `ranks` ranks; the others get *out NULL. Waits `seconds` for the others to come. COLLECTIVE over comm.
+     * close: COLLECTIVE over the end, all requests are complete. */
     int (*open)(weft_mpi_end **out, const void *comm, int ranks, double seconds, weft_mpi_info *info);
     int (*close)(weft_mpi_end *end);
     /* v[i] becomes the least of all ranks; text becomes rank root's. For opening and before calls of MPI's that wait

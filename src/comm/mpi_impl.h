@@ -36,8 +36,8 @@ typedef struct mpi_control { /* a short message between endpoints; each also tel
 
 typedef struct mpi_failure { int32_t rank, status; char message[WEFT_LOCAL_MESSAGE]; } mpi_failure;
 
-/* A send or a receive from its post to its end. What moving it takes is copied from the request: a rank that fails by itself
- * may have freed its requests before it tells. */
+/* A send or a receive from its post to its end. What moving it takes is copied from the request: a rank that fails by
+ * itself may have freed its requests before it tells. */
 typedef struct mpi_transfer {
     weft_req *req;            /* NULL: free. Followed by the rank's own thread only, in a good world */
     struct mpi_transfer *next;
@@ -84,7 +84,8 @@ typedef struct mpi_node {
 
 enum { WEFT_MPI_WATCHERS = 2 }; /* of a rank, on its node: one of them may be killed as well, or have no processor */
 
-typedef struct mpi_hold { /* as far apart as the entries of the kernel's list, which knows one distance from entry to word */
+/* as far apart as the entries of the kernel's list, which knows one distance from entry to word */
+typedef struct mpi_hold {
     alignas(sizeof(struct robust_list)) _Atomic uint32_t word;
 } mpi_hold;
 
@@ -158,8 +159,8 @@ weft_status weft__mpi_recv(weft_mpi_ep *e, weft_req *req);
 bool weft__mpi_pass(weft_mpi_ep *e);  /* moves what can move */
 void weft__mpi_ask(weft_mpi_ep *e, int peer); /* for its place */
 void weft__mpi_show_moved(weft_mpi_ep *e);    /* into the requests, for a message */
-/* After a failure: tells the ranks of other nodes unless somebody of this node has, withdraws receives, and gives what is
- * under way `seconds` to end. Follows no request. */
+/* After a failure: tells the ranks of other nodes unless somebody of this node has, withdraws receives, and gives what
+ * is under way `seconds` to end. Follows no request. */
 void weft__mpi_withdraw(weft_mpi_ep *e, double seconds);
 bool weft__mpi_end_control(weft_mpi_ep *e); /* true when no request is left */
 void weft__mpi_free(weft_mpi_ep *e);

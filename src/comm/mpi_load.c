@@ -30,7 +30,8 @@ static weft_status choose_mpi(weft_mpi_launch *out)
     else if (!strcmp(chosen, "openmpi")) out->mpi = "openmpi";
     else if (!strcmp(chosen, "mpich")) out->mpi = "mpich";
     else
-        return weft_fail(WEFT_ERR_REFUSED, "WEFT_MPI=%s; possible are openmpi, mpich, none (start without the launcher's MPI)", chosen);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "WEFT_MPI=%s; possible are openmpi, mpich, none (start without the launcher's MPI)", chosen);
     return WEFT_OK;
 }
 
@@ -51,8 +52,10 @@ weft_status weft_mpi_launched(weft_mpi_launch *out)
     const char *mpi = getenv("WEFT_MPI");
     if (getenv("SLURM_STEP_ID") && getenv("SLURM_STEP_NUM_TASKS")) WEFT_TRY(env_number("SLURM_STEP_NUM_TASKS", &tasks));
     if (tasks > 1 && !(mpi && !strcmp(mpi, "none")))
-        return weft_fail(WEFT_ERR_REFUSED, "srun started %d tasks without an MPI that they could find each other by; add --mpi=pmix "
-                         "(Open MPI) or --mpi=pmi2 (MPICH), or set WEFT_MPI=none", tasks);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "srun started %d tasks without an MPI that they could find each other by; add --mpi=pmix "
+                         "(Open MPI) or --mpi=pmi2 (MPICH), or set WEFT_MPI=none",
+                         tasks);
     return WEFT_OK;
 }
 
@@ -111,8 +114,11 @@ static weft_status not_found(const folders *f, const char *mpi)
 {
     weft_text where = {0};
     for (int i = 0; i < f->n; i++) weft_text_add(&where, "%s%s", i ? ", " : "", f->path[i]);
-    weft_status st = weft_fail(WEFT_ERR_REFUSED, "the plugin libweft_mpi_%s.so is not there: build Weft where %s are installed, or give its "
-                               "folder in WEFT_PLUGIN_PATH (looked in %s)", mpi, package_of(mpi), where.data ? where.data : "no folder");
+    weft_status st =
+        weft_fail(WEFT_ERR_REFUSED,
+                  "the plugin libweft_mpi_%s.so is not there: build Weft where %s are installed, or give its "
+                  "folder in WEFT_PLUGIN_PATH (looked in %s)",
+                  mpi, package_of(mpi), where.data ? where.data : "no folder");
     weft_text_free(&where);
     return st;
 }
@@ -122,7 +128,8 @@ static weft_status bind_plugin(weft_mpi *m, const char *path, const char *mpi)
     /* Global: Open MPI's own components look for its symbols there. Never closed: MPI does not survive that. */
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (!library)
-        return weft_fail(WEFT_ERR_REFUSED, "the plugin %s cannot be loaded (%s); install %s", path, dlerror(), package_of(mpi));
+        return weft_fail(WEFT_ERR_REFUSED, "the plugin %s cannot be loaded (%s); install %s", path, dlerror(),
+                         package_of(mpi));
     void *symbol = dlsym(library, WEFT_MPI_ENTRY);
     const weft_mpi_abi *(*entry)(void);
     if (symbol) {
@@ -130,7 +137,8 @@ static weft_status bind_plugin(weft_mpi *m, const char *path, const char *mpi)
         m->abi = entry();
     }
     if (!m->abi || m->abi->version != WEFT_MPI_ABI || m->abi->bytes != sizeof *m->abi || strcmp(m->abi->mpi, mpi))
-        return weft_fail(WEFT_ERR_REFUSED, "the plugin %s belongs to another version of Weft; install both from one build", path);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "the plugin %s belongs to another version of Weft; install both from one build", path);
     m->abi->library(m->library, sizeof m->library);
     return WEFT_OK;
 }
@@ -176,8 +184,8 @@ void weft_mpi_stop(weft_mpi *m)
 
 void weft_mpi_abort_job(const weft_mpi *m, int code) { m->abi->abort_job(code); }
 
-/* MPICH's mpirun waits for ever for the others when a process leaves before it has used MPI, whatever its exit code; what
- * MPI_Abort writes to its socket it obeys. Open MPI's and srun look at exit codes. */
+/* MPICH's mpirun waits for ever for the others when a process leaves before it has used MPI, whatever its exit code;
+ * what MPI_Abort writes to its socket it obeys. Open MPI's and srun look at exit codes. */
 void weft_mpi_leave_job(int code)
 {
     int fd = -1;

@@ -67,12 +67,15 @@ static bool more_transfers(weft_mpi_ep *e)
 static weft_status transfer_for(weft_mpi_ep *e, weft_req *req, mpi_transfer **out)
 {
     if (!e->free_transfer && all_transfers(e))
-        return weft_fail(WEFT_ERR_REFUSED, "rank %d: more than %d messages at once; wait for some of them first", e->info.rank, e->open);
+        return weft_fail(WEFT_ERR_REFUSED, "rank %d: more than %d messages at once; wait for some of them first",
+                         e->info.rank, e->open);
     if (!e->free_transfer && !more_transfers(e))
-        return weft_fail(WEFT_ERR_MEMORY, "rank %d: no memory for more than %d MPI messages at once", e->info.rank, e->open);
+        return weft_fail(WEFT_ERR_MEMORY, "rank %d: no memory for more than %d MPI messages at once", e->info.rank,
+                         e->open);
     mpi_transfer *t = *out = e->free_transfer;
     e->free_transfer = t->next;
-    *t = (mpi_transfer){.req = req, .number = t->number, .bytes = req->bytes, .comm = (uint32_t)req->priv[WEFT_REQ_COMM],
+    *t = (mpi_transfer){.req = req, .number = t->number, .bytes = req->bytes,
+                        .comm = (uint32_t)req->priv[WEFT_REQ_COMM],
                         .tag = req->tag, .peer = (int)req->priv[WEFT_REQ_PEER], .is_recv = !req->send};
     /* MPI takes what it sends as const. */
     const void *from = req->send ? req->send : req->recv;
@@ -170,14 +173,16 @@ weft_status weft__mpi_begin(weft_mpi_ep *e)
     /* The first blocks before the first step, so that ordinary traffic never grows them. */
     mpi_posted *p = posted_new(e);
     mpi_letter *l = letter_new(e);
-    if (!p || !l || !more_transfers(e)) return weft_fail(WEFT_ERR_MEMORY, "rank %d: no memory for MPI messages", e->info.rank);
+    if (!p || !l || !more_transfers(e))
+        return weft_fail(WEFT_ERR_MEMORY, "rank %d: no memory for MPI messages", e->info.rank);
     p->next = e->free_posted;
     e->free_posted = p;
     l->next = e->free_letter;
     e->free_letter = l;
     e->finished.end = &e->finished.first;
     for (int i = 0; i < WEFT_MPI_CONTROLS; i++) listen(e, i);
-    int error = e->mpi->abi->recv(e->end, &e->abort_in, (int)sizeof e->abort_in, -1, WEFT_MPI_TAG_ABORT, TOKEN_ABORT_IN);
+    int error =
+        e->mpi->abi->recv(e->end, &e->abort_in, (int)sizeof e->abort_in, -1, WEFT_MPI_TAG_ABORT, TOKEN_ABORT_IN);
     if (error) trouble(e, error, "posting a receive");
     return judged(e);
 }
@@ -264,7 +269,8 @@ weft_status weft__mpi_recv(weft_mpi_ep *e, weft_req *req)
     WEFT_TRY(transfer_for(e, req, &t));
     t->data = t->number;
     next_piece(e, t);
-    tell(e, t->peer, (mpi_control){.kind = CONTROL_POST, .comm = t->comm, .tag = t->tag, .number = t->number, .bytes = t->bytes});
+    tell(e, t->peer,
+         (mpi_control){.kind = CONTROL_POST, .comm = t->comm, .tag = t->tag, .number = t->number, .bytes = t->bytes});
     return judged(e);
 }
 
@@ -392,7 +398,7 @@ bool weft__mpi_pass(weft_mpi_ep *e)
     return moved;
 }
 
-/* ---- places ------------------------------------------------------------------------------------------------------- */
+/* ---- places ------------------------------------------------------------------------------------------------------ */
 
 void weft__mpi_ask(weft_mpi_ep *e, int peer)
 {
@@ -408,10 +414,10 @@ void weft__mpi_show_moved(weft_mpi_ep *e)
     }
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------- */
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* A rank that died cannot tell, so whoever of its node comes first does. A record that is still being written is told by its
- * writer. */
+/* A rank that died cannot tell, so whoever of its node comes first does. A record that is still being written is told
+ * by its writer. */
 static void tell_other_nodes(weft_mpi_ep *e)
 {
     const local_header *h = e->map.header;

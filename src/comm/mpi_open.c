@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MPI_LIMIT ((size_t)1 << 30) /* bytes of one MPI message; a count is an int, and some libraries fail near 2 GiB */
+#define MPI_LIMIT ((size_t)1 << 30) /* bytes of one MPI message; a count is an int, and some libraries fail near 2
+                                       GiB */
 
 typedef struct opening { /* what outlives an endpoint that could not be made */
     const weft_mpi *mpi;
@@ -26,9 +27,12 @@ static weft_status call_failed(opening *o, int code, const char *what)
     o->mpi->abi->error_text(code, text, sizeof text);
     o->late = true;
     if (code == WEFT_MPI_LATE)
-        return weft_fail(WEFT_ERR_TIMEOUT, "opening a world over MPI: not every rank of the communicator came within %.3g s (%s)", o->seconds, what);
+        return weft_fail(WEFT_ERR_TIMEOUT,
+                         "opening a world over MPI: not every rank of the communicator came within %.3g s (%s)",
+                         o->seconds, what);
     if (code == WEFT_MPI_NO_COMM || code == WEFT_MPI_INTERCOMM)
-        return weft_fail(WEFT_ERR_REFUSED, "a world over MPI: %s; give a communicator of one group of ranks, like MPI_COMM_WORLD", text);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "a world over MPI: %s; give a communicator of one group of ranks, like MPI_COMM_WORLD", text);
     return weft_fail(code == WEFT_MPI_NO_MEMORY ? WEFT_ERR_MEMORY : WEFT_ERR_LIBRARY, "MPI, %s: %s", what, text);
 }
 
@@ -61,10 +65,12 @@ static weft_status endpoint_create(weft_mpi_ep **out, weft_ctx *ctx, opening *o)
     weft_mpi_ep *e;
     weft_status st;
     if (o->options->max_message > MPI_LIMIT)
-        return weft_fail(WEFT_ERR_REFUSED, "MPI messages of %zu bytes; at most %zu", o->options->max_message, MPI_LIMIT);
+        return weft_fail(WEFT_ERR_REFUSED, "MPI messages of %zu bytes; at most %zu", o->options->max_message,
+                         MPI_LIMIT);
     WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "MPI ranks", NULL));
     WEFT_TRY_OR(st, WEFT_NEW0(arena, 1, "endpoint", &e), free_arena);
-    *e = (weft_mpi_ep){.mpi = o->mpi, .end = o->end, .info = o->info, .ctx = ctx, .arena = arena, .layer = -1, .step = -1,
+    *e = (weft_mpi_ep){.mpi = o->mpi, .end = o->end, .info = o->info, .ctx = ctx, .arena = arena, .layer = -1,
+                       .step = -1,
                        .node_ranks = 1, .placed_at = weft_now(&weft_clock_real), .progress_text = "callback",
                        .lost = o->options->lost, .lost_ud = o->options->lost_ud};
     WEFT_TRY_OR(st, WEFT_NEW0(arena, o->info.size, "mailboxes", &e->box), free_arena);
@@ -108,7 +114,8 @@ static void use_map(weft_mpi_ep *e, void *base)
 {
     int ranks = e->info.size;
     char *at = base;
-    e->map = (weft_local){.fd = -1, .bytes = map_bytes(ranks), .header = base, .areas = (local_area *)(at + areas_at())};
+    e->map =
+        (weft_local){.fd = -1, .bytes = map_bytes(ranks), .header = base, .areas = (local_area *)(at + areas_at())};
     e->node = (mpi_node *)(at + node_at(ranks));
     if (!atomic_exchange(&e->node->headed, 1)) e->map.header->ranks = ranks; /* read after the ranks have met */
     e->seats = (mpi_seat *)(at + seats_at(ranks));
@@ -124,7 +131,8 @@ static weft_status join_node(opening *o, weft_mpi_ep *e)
 {
     void *base = NULL;
     int error = WEFT_MPI_NOT_SHARED;
-    if (!o->options->alone) error = o->mpi->abi->share(o->end, map_bytes(o->info.size), o->seconds, &base, &e->node_ranks);
+    if (!o->options->alone)
+        error = o->mpi->abi->share(o->end, map_bytes(o->info.size), o->seconds, &base, &e->node_ranks);
     if (error && error != WEFT_MPI_NOT_SHARED) return call_failed(o, error, "memory shared by the ranks of a node");
     if (error) WEFT_TRY(private_map(e, &base));
     use_map(e, base);
@@ -169,7 +177,8 @@ close_ep:
 static weft_status open_over(weft_world **out, weft_ctx *ctx, opening *o, weft_mpi_ep *e)
 {
     weft_world *w = NULL;
-    weft_status st = meet(o, weft_world_open(&w, ctx, &weft__mpi_transport, e, o->info.rank, o->info.size), "opening worlds");
+    weft_status st =
+        meet(o, weft_world_open(&w, ctx, &weft__mpi_transport, e, o->info.rank, o->info.size), "opening worlds");
     if (st < 0 && w) {
         w->failed = st; /* no barrier: a rank may have none */
         weft_world_close(w);
@@ -183,10 +192,13 @@ static weft_status open_over(weft_world **out, weft_ctx *ctx, opening *o, weft_m
 static weft_status check_mpi(const weft_mpi *mpi, const weft_mpi_options *o)
 {
     if (!mpi->abi->running())
-        return weft_fail(WEFT_ERR_REFUSED, "%s is not initialised, or it is finalised: call MPI_Init_thread before, and use the MPI "
-                         "library that the program was built with", mpi->library);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s is not initialised, or it is finalised: call MPI_Init_thread before, and use the MPI "
+                         "library that the program was built with",
+                         mpi->library);
     if (o->comm && o->comm_bytes != mpi->abi->handle_bytes)
-        return weft_fail(WEFT_ERR_REFUSED, "a communicator of %zu bytes, %s has %zu: the program was built with another MPI",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "a communicator of %zu bytes, %s has %zu: the program was built with another MPI",
                          o->comm_bytes, mpi->library, mpi->abi->handle_bytes);
     return WEFT_OK;
 }
@@ -196,7 +208,8 @@ weft_status weft_world_mpi(weft_world **out, weft_ctx *ctx, const weft_mpi *mpi,
     weft_mpi_ep *e;
     *out = NULL;
     WEFT_TRY(check_mpi(mpi, options));
-    opening o = {.mpi = mpi, .options = options, .seconds = options->timeout > 0 ? options->timeout : WEFT_DEFAULT_TIMEOUT,
+    opening o = {.mpi = mpi, .options = options,
+                 .seconds = options->timeout > 0 ? options->timeout : WEFT_DEFAULT_TIMEOUT,
                  .limit = (int64_t)(options->max_message ? options->max_message : MPI_LIMIT)};
     int error = mpi->abi->open(&o.end, options->comm, options->ranks, o.seconds, &o.info);
     if (error) return call_failed(&o, error, "copying the communicator");
@@ -205,21 +218,24 @@ weft_status weft_world_mpi(weft_world **out, weft_ctx *ctx, const weft_mpi *mpi,
     return open_over(out, ctx, &o, e);
 }
 
-/* ---- who moves ---------------------------------------------------------------------------------------------------- */
+/* ---- who moves --------------------------------------------------------------------------------------------------- */
 
 weft_status weft_world_set_progress(weft_world *w, weft_mpi_progress progress)
 {
     static const char *const names[] = {"auto", "callback", "helper thread"};
     if (w->tp != &weft__mpi_transport)
-        return weft_fail(WEFT_ERR_REFUSED, "who moves the messages can be chosen in an MPI world only; this one is %s", w->tp->name);
+        return weft_fail(WEFT_ERR_REFUSED, "who moves the messages can be chosen in an MPI world only; this one is %s",
+                         w->tp->name);
     weft_mpi_ep *e = w->ep;
     int64_t asked[3] = {progress, -(int64_t)progress, -(int64_t)e->info.threads};
     WEFT_TRY(weft_all_reduce(w->all, asked, 3, WEFT_I64, WEFT_MAX));
     bool threads = asked[2] < 0; /* on every rank */
     if (asked[0] != -asked[1]) return weft_fail(WEFT_ERR_REFUSED, "the ranks ask for different ways of MPI progress");
     if (progress == WEFT_MPI_THREAD && !threads)
-        return weft_fail(WEFT_ERR_REFUSED, "progress by a helper thread needs MPI_THREAD_MULTIPLE, which %s did not grant; "
-                         "choose callback", e->mpi->library);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "progress by a helper thread needs MPI_THREAD_MULTIPLE, which %s did not grant; "
+                         "choose callback",
+                         e->mpi->library);
     bool helper = progress == WEFT_MPI_THREAD && w->size > 1;
     WEFT_TRY(weft_agree(w->all, helper ? weft__mpi_start_helper(e, true) : weft__mpi_start_answering(e)));
     snprintf(e->progress_text, sizeof e->progress_text, "%s", names[helper ? 2 : 1]);

@@ -151,8 +151,8 @@ static weft_status try_both(weft_mpi_ep *e, weft_world *w, trial *t, double *cal
     return st;
 }
 
-/* A group with counters of its own, which are dropped: the trial is no part of what the caller counts. Time in flight is
- * of the whole world, and is taken back unless the caller has messages under way. */
+/* A group with counters of its own, which are dropped: the trial is no part of what the caller counts. Time in flight
+ * is of the whole world, and is taken back unless the caller has messages under way. */
 static weft_status open_trial(weft_world *w, trial *t)
 {
     int *ranks = malloc((size_t)w->size * sizeof *ranks);
@@ -182,7 +182,8 @@ weft_status weft__mpi_choose(weft_mpi_ep *e, weft_world *w)
     /* The helper takes a processor from somebody sooner or later: it has to win clearly. */
     bool helper = thread < 0.95 * callback;
     if (!helper) WEFT_TRY(weft_agree(w->all, weft__mpi_start_answering(e)));
-    weft_format(e->progress_text, sizeof e->progress_text, "%s (exchange under compute: callback %.2f ms, helper %.2f ms)",
-             helper ? "helper thread" : "callback", 1e3 * callback, 1e3 * thread);
+    weft_format(e->progress_text, sizeof e->progress_text,
+                "%s (exchange under compute: callback %.2f ms, helper %.2f ms)", helper ? "helper thread" : "callback",
+                1e3 * callback, 1e3 * thread);
     return WEFT_OK;
 }

@@ -1,10 +1,10 @@
 /* mpi_watch.c — a rank whose process ends is named by its neighbours on the node, before the launcher hears of it.
  *
  * A launcher that finds a process of its dead kills the others within a millisecond or so: nobody would say in what the
- * dead rank was. So each rank has a thread that holds words of the shared window by the kernel's list of robust futexes.
- * However the process ends, the kernel marks the words and wakes who sleeps on them, and only then closes the process'
- * sockets and lets its parent know. Each rank sleeps on a word of the next rank of its node and on one of the rank after
- * that: the kernel wakes one sleeper per word, and the first of the two that runs names the rank.
+ * dead rank was. So each rank has a thread that holds words of the shared window by the kernel's list of robust
+ * futexes. However the process ends, the kernel marks the words and wakes who sleeps on them, and only then closes the
+ * process' sockets and lets its parent know. Each rank sleeps on a word of the next rank of its node and on one of the
+ * rank after that: the kernel wakes one sleeper per word, and the first of the two that runs names the rank.
  *
  * A thread of our own holds the words, since the caller's threads come and go. Rejected: waiting for the process itself
  * (pidfd), which wakes after the launcher; a heartbeat, which is late by its period. */
@@ -38,7 +38,8 @@ static void wake(_Atomic uint32_t *word) { syscall(SYS_futex, (uint32_t *)word, 
 
 /* ---- what a process left ----------------------------------------------------------------------------------- */
 
-/* The kernel's record of how a process or thread ends: what wait() tells a parent. 0: not known, or it exited with code 0. */
+/* The kernel's record of how a process or thread ends: what wait() tells a parent. 0: not known, or it exited with code
+ * 0. */
 static int exit_code_in(const char *path)
 {
     enum { AFTER_NAME = 50 }; /* fields from the state, which follows the name, to the code, which is the last */
@@ -148,8 +149,10 @@ static void take_seat(mpi_watch *w, mpi_seat *seat)
     static_assert(sizeof(mpi_hold) == sizeof(struct robust_list), "words lie as far apart as entries");
     for (int i = 0; i < WEFT_MPI_WATCHERS; i++)
         w->entry[i].next = i + 1 < WEFT_MPI_WATCHERS ? &w->entry[i + 1] : &w->head.list;
-    w->head = (struct robust_list_head){.list = {&w->entry[0]}, .futex_offset = (char *)&seat->held[0].word - (char *)&w->entry[0]};
-    if (syscall(SYS_set_robust_list, &w->head, sizeof w->head) != 0) return; /* its end will be the launcher's to report */
+    w->head = (struct robust_list_head){.list = {&w->entry[0]},
+                                        .futex_offset = (char *)&seat->held[0].word - (char *)&w->entry[0]};
+    /* its end will be the launcher's to report */
+    if (syscall(SYS_set_robust_list, &w->head, sizeof w->head) != 0) return;
     for (int i = 0; i < WEFT_MPI_WATCHERS; i++) atomic_store(&seat->held[i].word, (uint32_t)syscall(SYS_gettid));
 }
 

@@ -33,8 +33,8 @@ static weft_status judge_post(const weft_comm *c, const void *buf, bool needs_bu
     return WEFT_OK;
 }
 
-static weft_status check_post(weft_comm *c, const void *buf, bool needs_buffer, size_t bytes, int peer, weft_mem_kind kind,
-                              const char *verb)
+static weft_status check_post(weft_comm *c, const void *buf, bool needs_buffer, size_t bytes, int peer,
+                              weft_mem_kind kind, const char *verb)
 {
     WEFT_TRY(weft_world_good(c->world));
     weft_status st = judge_post(c, buf, needs_buffer, bytes, peer, kind, verb);
@@ -218,7 +218,10 @@ const char *weft__place_text(char *text, size_t n, const char *op, int layer, in
     return text;
 }
 
-const char *weft__message_of(const char *message, weft_status st) { return message && *message ? message : weft_status_text(st); }
+const char *weft__message_of(const char *message, weft_status st)
+{
+    return message && *message ? message : weft_status_text(st);
+}
 
 /* Most messages of this room name their rank already; one that ranks agreed on names the rank that failed. */
 const char *weft__with_rank(char *text, size_t n, int rank, const char *message)
@@ -248,7 +251,8 @@ static weft_status mismatch(const weft_req *r)
 static void open_text(const weft_req *r, char *text, size_t n)
 {
     if (r->send && r->flags & WEFT_REQ_IN_PLACE)
-        snprintf(text, n, "its %zu bytes, which rank %d reads in place, not released", r->bytes, (int)r->priv[WEFT_REQ_PEER]);
+        snprintf(text, n, "its %zu bytes, which rank %d reads in place, not released", r->bytes,
+                 (int)r->priv[WEFT_REQ_PEER]);
     else snprintf(text, n, "%zu of %zu bytes done", r->done_bytes, r->bytes);
 }
 
@@ -259,9 +263,11 @@ static weft_status timed_out(const weft_req *r)
     char place[96], state[WEFT_MESSAGE / 2] = "", tag[32], open[96];
     if (w->tp->peer_state) w->tp->peer_state(w->ep, peer, state, sizeof state);
     open_text(r, open, sizeof open);
-    return weft_fail(WEFT_ERR_TIMEOUT, "rank %d in %s: %s rank %d (group %s, %s) passed its deadline of %.3g s with %s; %s",
-                     w->rank, weft__place_text(place, sizeof place, w->op, w->layer, w->step), r->send ? "send to" : "receive from", peer,
-                     r->comm->name, weft_tag_name(r->tag, tag, sizeof tag), w->timeout, open, state);
+    return weft_fail(WEFT_ERR_TIMEOUT,
+                     "rank %d in %s: %s rank %d (group %s, %s) passed its deadline of %.3g s with %s; %s", w->rank,
+                     weft__place_text(place, sizeof place, w->op, w->layer, w->step),
+                     r->send ? "send to" : "receive from", peer, r->comm->name, weft_tag_name(r->tag, tag, sizeof tag),
+                     w->timeout, open, state);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------ */

@@ -1,7 +1,8 @@
 /* sim.c — the simulated transport: when a transfer begins and ends in virtual time.
  *
  * A transfer begins when both its ends are posted: nothing is buffered, so a plan that passes here is free of
- * dead-lock everywhere. Every rank has a port out and a port in, inside its node and between nodes. A transfer of n bytes
+ * dead-lock everywhere. Every rank has a port out and a port in, inside its node and between nodes. A transfer of n
+ * bytes
  *   leaves     when the sender's port has sent all that began before:  begin = max(matched, out_free),
  *              and keeps it for n / port seconds;
  *   arrives    latency later, and enters when the receiver's port has taken all that arrived before:
@@ -33,7 +34,10 @@ void weft_sim_wake(weft_sim_rank *r, double time)
         r->blocked = true;
 }
 
-static bool concerns(const weft_sim_transfer *t, int rank) { return rank < 0 || t->from->rank == rank || t->to->rank == rank; }
+static bool concerns(const weft_sim_transfer *t, int rank)
+{
+    return rank < 0 || t->from->rank == rank || t->to->rank == rank;
+}
 
 static void free_transfer(weft_sim *s, weft_sim_transfer *t)
 {
@@ -149,7 +153,8 @@ static void arrive(weft_sim *s, weft_sim_transfer *t, double now)
 static void deliver(weft_sim *s, weft_sim_transfer *t)
 {
     weft_req *send = t->send, *recv = t->recv;
-    if (!weft_sim_is_address(s, send->send) && !weft_sim_is_address(s, recv->recv)) memcpy(recv->recv, send->send, send->bytes);
+    if (!weft_sim_is_address(s, send->send) && !weft_sim_is_address(s, recv->recv))
+        memcpy(recv->recv, send->send, send->bytes);
     weft_trace_emit(&t->to->ctx.trace, "transfer", recv->comm->name, t->begin, *s->event_time,
                     (int64_t)recv->bytes, t->from->rank);
     send->done_bytes = send->bytes;
@@ -235,7 +240,8 @@ static weft_status post(void *ep, weft_req *req, weft_queue *queue)
     weft_sim *s = me->sim;
     me->time += s->model.post_seconds;
     catch_up(me);
-    /* After a failure a rank may leave, and its requests with it: none is kept any more. The wait for this one ends at once. */
+    /* After a failure a rank may leave, and its requests with it: none is kept any more. The wait for this one ends at
+     * once. */
     if (s->failed != WEFT_OK) return WEFT_OK;
     WEFT_TRY(look(me));
     weft_req *other = weft_sim_take(&s->waiting, req);

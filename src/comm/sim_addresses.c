@@ -1,8 +1,8 @@
 /* sim_addresses.c — buffers of simulated ranks whose kernels only charge time: addresses without memory behind them.
  *
  * All ranks use the same addresses, since nothing is ever written there, so what is reserved is what the largest rank
- * needs, whatever their number. It is reserved in pieces that grow as blocks ask for them: addresses count against a limit
- * on the process (ulimit -v), which must be left for everything else. */
+ * needs, whatever their number. It is reserved in pieces that grow as blocks ask for them: addresses count against a
+ * limit on the process (ulimit -v), which must be left for everything else. */
 #include "comm/sim_impl.h"
 
 #include <errno.h>
@@ -24,8 +24,11 @@ static weft_status reserve(weft_sim *s, const weft_sim_rank *r, size_t bytes)
         want = want / 2 > bytes ? want / 2 : bytes;
     }
     if (p == MAP_FAILED)
-        return weft_fail(WEFT_ERR_MEMORY, "simulated rank %d: %zu more bytes of addresses: %s; raise the limit on addresses (ulimit -v), "
-                         "or simulate shorter sequences", r->rank, bytes, strerror(errno));
+        return weft_fail(
+            WEFT_ERR_MEMORY,
+            "simulated rank %d: %zu more bytes of addresses: %s; raise the limit on addresses (ulimit -v), "
+            "or simulate shorter sequences",
+            r->rank, bytes, strerror(errno));
     s->piece[s->pieces++] = (weft_sim_piece){p, want};
     return WEFT_OK;
 }
@@ -35,7 +38,8 @@ static weft_status take(void *self, size_t bytes, void **out)
     weft_sim_rank *r = self;
     weft_sim *s = r->sim;
     size_t padded;
-    if (!weft_add_size(bytes, 63, &padded)) return weft_fail(WEFT_ERR_MEMORY, "simulated rank %d: %zu bytes of addresses", r->rank, bytes);
+    if (!weft_add_size(bytes, 63, &padded))
+        return weft_fail(WEFT_ERR_MEMORY, "simulated rank %d: %zu bytes of addresses", r->rank, bytes);
     padded &= ~(size_t)63;
     while (r->piece < s->pieces && s->piece[r->piece].bytes - r->piece_used < padded) r->piece++, r->piece_used = 0;
     if (r->piece == s->pieces) WEFT_TRY(reserve(s, r, padded ? padded : 64));

@@ -33,8 +33,9 @@ static void add_rank(weft_line *l, const weft_sim *s, int r)
     const weft_req *req = w->waits_on;
     char tag[32], place[96];
     weft_line_add(l, "rank %d waits in %s for a %s rank %d (group %s, %s)", r,
-                  weft__place_text(place, sizeof place, w->op, w->layer, w->step), req->send ? "send to" : "receive from",
-                  (int)req->priv[WEFT_REQ_PEER], req->comm->name, weft_tag_name(req->tag, tag, sizeof tag));
+                  weft__place_text(place, sizeof place, w->op, w->layer, w->step),
+                  req->send ? "send to" : "receive from", (int)req->priv[WEFT_REQ_PEER], req->comm->name,
+                  weft_tag_name(req->tag, tag, sizeof tag));
 }
 
 /* From `first` along "waits for", until `last` comes again or a rank waits for none. The first few in words. */

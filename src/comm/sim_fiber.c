@@ -1,5 +1,5 @@
-/* sim_fiber.c — switching between stacks, by hand on x86-64 and with ucontext elsewhere. The address sanitizer is told of every
- * switch, because it keeps a record of the stack that code runs on. */
+/* sim_fiber.c — switching between stacks, by hand on x86-64 and with ucontext elsewhere. The address sanitizer is told
+ * of every switch, because it keeps a record of the stack that code runs on. */
 #include "comm/sim_fiber.h"
 
 #include <errno.h>
@@ -47,12 +47,14 @@ weft_status weft_stacks_map(weft_stacks *s, int n)
     s->bytes = s->each * (size_t)n;
     void *p = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-        return weft_fail(WEFT_ERR_MEMORY, "stacks of %d simulated ranks (%zu bytes of addresses): %s", n, s->bytes, strerror(errno));
+        return weft_fail(WEFT_ERR_MEMORY, "stacks of %d simulated ranks (%zu bytes of addresses): %s", n, s->bytes,
+                         strerror(errno));
     s->base = p;
     for (int i = 0; i < n; i++)
         if (mprotect(s->base + (size_t)i * s->each, s->page, PROT_NONE) != 0) {
-            weft_fail(WEFT_ERR_MEMORY, "guard page of simulated rank %d: %s (vm.max_map_count limits how many there can be)",
-                      i, strerror(errno));
+            weft_fail(WEFT_ERR_MEMORY,
+                      "guard page of simulated rank %d: %s (vm.max_map_count limits how many there can be)", i,
+                      strerror(errno));
             weft_stacks_unmap(s);
             return WEFT_ERR_MEMORY;
         }
@@ -89,9 +91,10 @@ static weft_status prepare(weft_fiber *f)
 
 #else
 
-/* A call, to the compiler: only what a callee must keep is kept, on the stack that is left. The signal mask is the same for
- * all fibers, so no system call is needed. The frame, from the top of the stack: control words of SSE and x87, r15, r14, r13, r12,
- * rbx, rbp, the place to return to. A new fiber returns to weft__fiber_begin, with itself in rbx and run in r12. */
+/* A call, to the compiler: only what a callee must keep is kept, on the stack that is left. The signal mask is the same
+ * for all fibers, so no system call is needed. The frame, from the top of the stack: control words of SSE and x87, r15,
+ * r14, r13, r12, rbx, rbp, the place to return to. A new fiber returns to weft__fiber_begin, with itself in rbx and run
+ * in r12. */
 void weft__fiber_change(void **from, void *to) __attribute__((visibility("hidden")));
 void weft__fiber_begin(void) __attribute__((visibility("hidden")));
 __asm__(".text\n"

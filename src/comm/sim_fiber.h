@@ -6,8 +6,8 @@
 
 #include "base/base.h"
 
-/* ucontext takes two system calls for every switch, a third of a simulation's time. The thread sanitizer knows no other way,
- * and a shadow stack (Intel CET) would have to be exchanged too. */
+/* ucontext takes two system calls for every switch, a third of a simulation's time. The thread sanitizer knows no other
+ * way, and a shadow stack (Intel CET) would have to be exchanged too. */
 #if defined(__SANITIZE_THREAD__)
 #define WEFT_FIBER_UCONTEXT 1
 #elif defined(__has_feature)

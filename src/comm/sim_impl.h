@@ -2,8 +2,8 @@
  *
  * All ranks are fibers of one thread. Each has a time of its own, which grows when a kernel charges it. Whatever one
  * rank does to another (posting, looking, waiting) happens in the order of time: a rank that is ahead lets the others
- * catch up first (weft_sim_catch_up). So which rank runs when is no matter of chance, and the same program gives the same
- * times every time. */
+ * catch up first (weft_sim_catch_up). So which rank runs when is no matter of chance, and the same program gives the
+ * same times every time. */
 #ifndef WEFT_COMM_SIM_IMPL_H
 #define WEFT_COMM_SIM_IMPL_H
 
@@ -84,7 +84,8 @@ struct weft_sim_rank {
     double out_free[WEFT_SIM_REACHES], in_free[WEFT_SIM_REACHES]; /* when a port has sent or taken all so far */
     weft_sim_transfer *held; /* matched while this rank did not look; newest first */
     weft_mem_provider buffers;
-    int piece;            /* buffers without memory: the piece that is being used, how much of it, and allocations alive */
+    int piece;            /* buffers without memory: the piece that is being used, how much of it, and allocations
+                             alive */
     size_t piece_used, address_blocks;
     char *error;          /* its last error while others run; [WEFT_SIM_ERROR] or NULL */
 };

@@ -1,6 +1,7 @@
 /* sim_match.c — finds the send that a receive waits for and the other way round: one hash table over all ranks,
- * because a gather of thousands of ranks has millions of requests waiting at once. What it compares is its own copy: the
- * requests of a rank that fails may be gone by the time that its failure is told, and are dropped here without a look. */
+ * because a gather of thousands of ranks has millions of requests waiting at once. What it compares is its own copy:
+ * the requests of a rank that fails may be gone by the time that its failure is told, and are dropped here without a
+ * look. */
 #include "comm/sim_impl.h"
 
 #include <stdlib.h>
@@ -11,7 +12,8 @@ static weft_sim_waiter waiter_of(weft_req *r)
 {
     int me = r->comm->world->rank, peer = (int)r->priv[WEFT_REQ_PEER];
     bool send = r->send != NULL;
-    return (weft_sim_waiter){r, send ? me : peer, send ? peer : me, r->tag, (uint32_t)r->priv[WEFT_REQ_COMM], send, NONE};
+    return (weft_sim_waiter){r,   send ? me : peer, send ? peer : me, r->tag, (uint32_t)r->priv[WEFT_REQ_COMM], send,
+                             NONE};
 }
 
 static weft_sim_bucket *bucket_of(const weft_sim_table *t, const weft_sim_waiter *k)

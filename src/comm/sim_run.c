@@ -71,12 +71,16 @@ static weft_status check(int ranks, const weft_sim_model *m)
 {
     if (ranks < 1 || ranks > 1 << 16)
         return weft_fail(WEFT_ERR_REFUSED, "%d simulated ranks; give 1 to %d", ranks, 1 << 16);
-    if (m->node_ranks < 0) return weft_fail(WEFT_ERR_REFUSED, "simulated nodes of %d ranks; give at least 1, or 0 for one node", m->node_ranks);
+    if (m->node_ranks < 0)
+        return weft_fail(WEFT_ERR_REFUSED, "simulated nodes of %d ranks; give at least 1, or 0 for one node",
+                         m->node_ranks);
     if (!is_rate(m->link_bytes_per_second) || !is_rate(m->port_bytes_per_second) || !is_rate(m->node_bytes_per_second))
-        return weft_fail(WEFT_ERR_REFUSED, "simulated links of %g, ports of %g and nodes of %g bytes per second; each must be above 0",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "simulated links of %g, ports of %g and nodes of %g bytes per second; each must be above 0",
                          m->link_bytes_per_second, m->port_bytes_per_second, m->node_bytes_per_second);
     if (!is_time(m->post_seconds) || !is_time(m->latency_seconds) || !is_time(m->node_latency_seconds))
-        return weft_fail(WEFT_ERR_REFUSED, "simulated posting takes %g s, latencies %g and %g s; each must be at least 0 and below 1e18",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "simulated posting takes %g s, latencies %g and %g s; each must be at least 0 and below 1e18",
                          m->post_seconds, m->latency_seconds, m->node_latency_seconds);
     return WEFT_OK;
 }

@@ -4,8 +4,8 @@
  * is the same for all: checks, deadlines, counters, messages. Requests are completed by the transport with
  * weft_req_finish. Calls take a queue handle (NULL on the CPU) so that a device transport fits in.
  *
- * After a failure only abort, failure, failed_rank, place, waiting and close are called: the callers' requests and buffers
- * may be gone by then, so none of these follows a request.
+ * After a failure only abort, failure, failed_rank, place, waiting and close are called: the callers' requests and
+ * buffers may be gone by then, so none of these follows a request.
  *
  * A send completes only after the peer posted the matching receive, in every transport. */
 #ifndef WEFT_COMM_TRANSPORT_H
@@ -60,8 +60,8 @@ typedef struct weft_transport {
 
 /* Called by transports: the request is complete (or its size was wrong); counts and closes its flight. */
 void weft_req_finish(weft_req *req, int state);
-/* Called by transports: the peer has been told where the bytes of this send lie. Nothing moves any more, but the request
- * is complete only when they are released. */
+/* Called by transports: the peer has been told where the bytes of this send lie. Nothing moves any more, but the
+ * request is complete only when they are released. */
 void weft_req_lent(weft_req *req);
 /* The same for what ended at an earlier time: a helper thread has moved it. */
 void weft_req_finish_at(weft_req *req, int state, double at);

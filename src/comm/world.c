@@ -53,7 +53,8 @@ static weft_status check_ranks(weft_world *w, const int *ranks, int n, const cha
 {
     if (!name) return weft_fail(WEFT_ERR_REFUSED, "a group needs a name");
     if (n < 1 || n > w->size)
-        return weft_fail(WEFT_ERR_REFUSED, "group %s: %d ranks in a world of %d; give 1 to %d", name, n, w->size, w->size);
+        return weft_fail(WEFT_ERR_REFUSED, "group %s: %d ranks in a world of %d; give 1 to %d", name, n, w->size,
+                         w->size);
     for (int i = 0; i < n; i++)
         if (ranks[i] < 0 || ranks[i] >= w->size)
             return weft_fail(WEFT_ERR_REFUSED, "group %s: rank %d does not exist; the world has ranks 0 to %d", name,
@@ -61,7 +62,8 @@ static weft_status check_ranks(weft_world *w, const int *ranks, int n, const cha
     int twice = mark_ranks(w, ranks, n);
     for (int i = 0; i < n; i++) w->listed[ranks[i] / 8] = 0;
     if (twice < n)
-        return weft_fail(WEFT_ERR_REFUSED, "group %s: rank %d is listed twice; list every rank once", name, ranks[twice]);
+        return weft_fail(WEFT_ERR_REFUSED, "group %s: rank %d is listed twice; list every rank once", name,
+                         ranks[twice]);
     return WEFT_OK;
 }
 
@@ -136,8 +138,8 @@ static weft_status check_numbers(const weft_world *w, const int *group_of, const
     if (!name) return weft_fail(WEFT_ERR_REFUSED, "groups need a name");
     for (int r = 0; r < w->size; r++)
         if (group_of[r] < 0 || group_of[r] >= w->size)
-            return weft_fail(WEFT_ERR_REFUSED, "groups %s: rank %d is put into group %d; give 0 to %d", name, r, group_of[r],
-                             w->size - 1);
+            return weft_fail(WEFT_ERR_REFUSED, "groups %s: rank %d is put into group %d; give 0 to %d", name, r,
+                             group_of[r], w->size - 1);
     return WEFT_OK;
 }
 
@@ -149,7 +151,8 @@ static bool all_alone(weft_world *w, const int *group_of)
     return twice == w->size;
 }
 
-/* This rank's group: where it starts, the distance of its ranks (0: not the same between all), its size, this rank's number. */
+/* This rank's group: where it starts, the distance of its ranks (0: not the same between all), its size, this rank's
+ * number. */
 typedef struct family { int first, step, n, mine; } family;
 
 static family family_of(const weft_world *w, const int *group_of)
@@ -264,7 +267,8 @@ weft_status weft_world_open(weft_world **out, weft_ctx *ctx, const weft_transpor
     WEFT_TRY_OR(st, weft_arena_create(&arena, &ctx->mem, "comm", NULL), close_ep);
     WEFT_TRY_OR(st, WEFT_NEW0(arena, 1, "world", &w), free_arena);
     *w = (weft_world){.tp = tp, .ep = ep, .ctx = ctx, .arena = arena, .rank = rank, .size = size, .op = "start",
-                      .timeout = weft_clock_virtual(&ctx->clock) ? INFINITY : WEFT_DEFAULT_TIMEOUT, .layer = -1, .step = -1};
+                      .timeout = weft_clock_virtual(&ctx->clock) ? INFINITY : WEFT_DEFAULT_TIMEOUT, .layer = -1,
+                      .step = -1};
     WEFT_TRY_OR(st, alloc_world(w), free_arena);
     *out = w;
     return WEFT_OK;

@@ -37,7 +37,10 @@ struct weft_comm {
 };
 
 /* World rank of a group rank. */
-static inline int weft_comm_member(const weft_comm *c, int i) { return c->ranks ? c->ranks[i] : c->first + i * c->step; }
+static inline int weft_comm_member(const weft_comm *c, int i)
+{
+    return c->ranks ? c->ranks[i] : c->first + i * c->step;
+}
 
 struct weft_world {
     const weft_transport *tp;

@@ -35,15 +35,18 @@ static weft_status take_struct(void *full, size_t known, const void *given, size
         memcpy(full, given, size);
         return WEFT_OK;
     }
-    return weft_fail(WEFT_ERR_REFUSED,
-                     "%s.size is %zu, this library knows up to %zu; call %s_init first, with a header that is not newer",
-                     name, size, known, name);
+    return weft_fail(
+        WEFT_ERR_REFUSED,
+        "%s.size is %zu, this library knows up to %zu; call %s_init first, with a header that is not newer", name, size,
+        known, name);
 }
 
 void weft_attention_params_init(weft_attention_params *params, size_t size)
 {
-    weft_attention_params full = {.size = size, .precision = WEFT_ATTENTION_FP32, .B = 1, .causal = true, .window_left = -1,
-                                  .window_right = -1, .backward = true, .strategy = "auto", .layout = "zigzag", .overlap = true};
+    weft_attention_params full = {.size = size, .precision = WEFT_ATTENTION_FP32, .B = 1, .causal = true,
+                                  .window_left = -1,
+                                  .window_right = -1, .backward = true, .strategy = "auto", .layout = "zigzag",
+                                  .overlap = true};
     memcpy(params, &full, size < sizeof full ? size : sizeof full);
 }
 
@@ -60,8 +63,8 @@ static weft_status precision_of(weft_attention_precision given, weft_prec *out)
     case WEFT_ATTENTION_BF16: *out = WEFT_PREC_BF16; return WEFT_OK;
     case WEFT_ATTENTION_FP64: *out = WEFT_PREC_F64; return WEFT_OK;
     }
-    return weft_fail(WEFT_ERR_REFUSED, "attention: precision %d is unknown; there are WEFT_ATTENTION_FP32, _BF16, _FP64",
-                     (int)given);
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "attention: precision %d is unknown; there are WEFT_ATTENTION_FP32, _BF16, _FP64", (int)given);
 }
 
 /* What the room's own checks do not see: fields that mean "default", and names. */
@@ -88,9 +91,11 @@ static weft_status read_params(const weft_attention_params *given, weft_attentio
 
 static weft_status wire_of(weft_attention_wire given, const char *name, weft_cp_wire *out)
 {
-    static const weft_cp_wire wires[] = {WEFT_CP_WIRE_SAME, WEFT_CP_WIRE_FP32, WEFT_CP_WIRE_BF16, WEFT_CP_WIRE_FP16, WEFT_CP_WIRE_FP8};
+    static const weft_cp_wire wires[] = {WEFT_CP_WIRE_SAME, WEFT_CP_WIRE_FP32, WEFT_CP_WIRE_BF16, WEFT_CP_WIRE_FP16,
+                                         WEFT_CP_WIRE_FP8};
     if ((int)given < 0 || (size_t)given >= sizeof wires / sizeof *wires)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: %s %d is unknown; there are WEFT_ATTENTION_WIRE_SAME, _FP32, _BF16, _FP16, _FP8",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: %s %d is unknown; there are WEFT_ATTENTION_WIRE_SAME, _FP32, _BF16, _FP16, _FP8",
                          name, (int)given);
     *out = wires[given];
     return WEFT_OK;
@@ -98,7 +103,8 @@ static weft_status wire_of(weft_attention_wire given, const char *name, weft_cp_
 
 static weft_status read_options(const weft_attention_params *p, weft_cp_options *o)
 {
-    *o = (weft_cp_options){.strategy = p->strategy ? p->strategy : "auto", .overlap = p->overlap, .head_size = p->head_size,
+    *o = (weft_cp_options){.strategy = p->strategy ? p->strategy : "auto", .overlap = p->overlap,
+                           .head_size = p->head_size,
                            .keep_heads = p->keep_heads, .fp8 = p->fp8, .buffer_bytes = p->buffer_bytes};
     WEFT_TRY(wire_of(p->comm_dtype, "comm_dtype", &o->comm_dtype));
     return wire_of(p->grad_dtype, "grad_dtype", &o->grad_dtype);
@@ -108,7 +114,8 @@ static weft_status read_options(const weft_attention_params *p, weft_cp_options 
 
 static weft_status check_counts(const weft_attention *a, const int64_t *counts)
 {
-    if (!counts) return weft_fail(WEFT_ERR_REFUSED, "attention: document offsets without counts; give counts[B], or no offsets");
+    if (!counts)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: document offsets without counts; give counts[B], or no offsets");
     int64_t total = 0;
     for (int64_t b = 0; b < a->problem.B; b++) {
         if (counts[b] < 1)
@@ -146,8 +153,9 @@ static weft_status same_documents(weft_attention *a, const weft_docs *docs)
     int64_t h = hash_docs(docs), both[2] = {h, -h};
     WEFT_TRY(weft_all_reduce(a->comm, both, 2, WEFT_I64, WEFT_MAX));
     if (both[0] == -both[1]) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "attention: the ranks were given different documents; give every rank the offsets "
-                                       "of the whole micro-batch");
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "attention: the ranks were given different documents; give every rank the offsets "
+                     "of the whole micro-batch");
 }
 
 weft_status weft_attention_documents(weft_attention *a, const int64_t *offsets, const int64_t *counts)
@@ -170,7 +178,10 @@ static size_t statistics_bytes(const weft_attention *a)
     return 2 * (size_t)a->rows * (size_t)a->problem.H * weft_dtype_size(weft_prec_real(a->problem.prec));
 }
 
-static size_t kept_at(const weft_attention *a) { return (statistics_bytes(a) + STATE_ALIGN - 1) / STATE_ALIGN * STATE_ALIGN; }
+static size_t kept_at(const weft_attention *a)
+{
+    return (statistics_bytes(a) + STATE_ALIGN - 1) / STATE_ALIGN * STATE_ALIGN;
+}
 
 /* ---- life ------------------------------------------------------------------------------------------- */
 
@@ -190,7 +201,8 @@ static weft_status alloc_all(weft_attention *a)
 }
 
 /* The part of creation that needs no other rank. */
-static weft_status prepare(weft_attention **out, weft_group *group, const weft_attention_params *given, weft_cp_options *options)
+static weft_status prepare(weft_attention **out, weft_group *group, const weft_attention_params *given,
+                           weft_cp_options *options)
 {
     weft_attention_params p;
     weft_cp_problem problem;
@@ -249,7 +261,8 @@ static weft_status need_stride(int64_t stride, int64_t rows, int64_t width, cons
 {
     int64_t bytes;
     if (!weft_mul_i64(stride, weft_max_i64(rows, 1) * (int64_t)sizeof(double), &bytes))
-        return weft_fail(WEFT_ERR_REFUSED, "attention: %s has %lld elements between rows, more than memory has", name, (long long)stride);
+        return weft_fail(WEFT_ERR_REFUSED, "attention: %s has %lld elements between rows, more than memory has", name,
+                         (long long)stride);
     if (stride == 0 || stride >= width) return WEFT_OK;
     return weft_fail(WEFT_ERR_REFUSED, "attention: %s has %lld elements between rows, a row has %lld", name,
                      (long long)stride, (long long)width);
@@ -260,9 +273,11 @@ static weft_status check_io(const weft_attention *a, const weft_attention_io *io
     const char *call = backward ? "backward" : "forward";
     const weft_cp_problem *p = &a->problem;
     if (io->reserved) /* a number there may mean something one day */
-        return weft_fail(WEFT_ERR_REFUSED, "attention %s: io.reserved is %u; it must be 0, as weft_attention_io_init leaves it",
-                         call, io->reserved);
-    if (!a->bound) return weft_fail(WEFT_ERR_REFUSED, "attention %s: the last documents were refused; give documents first", call);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention %s: io.reserved is %u; it must be 0, as weft_attention_io_init leaves it", call,
+                         io->reserved);
+    if (!a->bound)
+        return weft_fail(WEFT_ERR_REFUSED, "attention %s: the last documents were refused; give documents first", call);
     const struct { const void *pointer; int64_t stride, width; const char *name; bool needed; } array[] = {
         {io->q, io->q_stride, (int64_t)p->H * p->D, "q", true},
         {io->k, io->k_stride, (int64_t)p->Hkv * p->D, "k", true},
@@ -278,26 +293,32 @@ static weft_status check_io(const weft_attention *a, const weft_attention_io *io
         WEFT_TRY(need(array[i].pointer, a->rows, array[i].name, call));
         WEFT_TRY(need_stride(array[i].stride, a->rows, array[i].width, array[i].name));
     }
-    if (p->sinks && !io->sinks) return weft_fail(WEFT_ERR_REFUSED, "attention %s: the plan has sinks, io.sinks is NULL", call);
+    if (p->sinks && !io->sinks)
+        return weft_fail(WEFT_ERR_REFUSED, "attention %s: the plan has sinks, io.sinks is NULL", call);
     int align = weft_cp_kept_bytes(a->plan) ? STATE_ALIGN : (int)sizeof(double);
     if (io->state && (uintptr_t)io->state % (unsigned)align != 0)
         return weft_fail(WEFT_ERR_REFUSED, "attention %s: io.state is not aligned to %d bytes", call, align);
     if (backward && !io->state && !a->state_written)
-        return weft_fail(WEFT_ERR_REFUSED, "attention backward: no forward on these documents left its state in the plan; "
-                                           "run forward first, or give io.state");
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention backward: no forward on these documents left its state in the plan; "
+                         "run forward first, or give io.state");
     return WEFT_OK;
 }
 
 static void fill_io(const weft_attention *a, const weft_attention_io *io, weft_cp_io *x)
 {
     const weft_cp_problem *p = &a->problem;
-    int64_t hd = (int64_t)p->H * p->D, hv = (int64_t)p->H * p->Dv, kd = (int64_t)p->Hkv * p->D, kv = (int64_t)p->Hkv * p->Dv;
+    int64_t hd = (int64_t)p->H * p->D, hv = (int64_t)p->H * p->Dv, kd = (int64_t)p->Hkv * p->D,
+            kv = (int64_t)p->Hkv * p->Dv;
     char *state = io->state ? io->state : a->state;
-    *x = (weft_cp_io){.layer = io->layer, .step = io->step, .q = io->q, .k = io->k, .v = io->v, .q_ld = dense(io->q_stride, hd),
-                      .k_ld = dense(io->k_stride, kd), .v_ld = dense(io->v_stride, kv), .sinks = p->sinks ? io->sinks : NULL,
+    *x = (weft_cp_io){.layer = io->layer, .step = io->step, .q = io->q, .k = io->k, .v = io->v,
+                      .q_ld = dense(io->q_stride, hd),
+                      .k_ld = dense(io->k_stride, kd), .v_ld = dense(io->v_stride, kv),
+                      .sinks = p->sinks ? io->sinks : NULL,
                       .o = io->o, .o_ld = dense(io->o_stride, hv), .m = state, .l = state + statistics_bytes(a) / 2,
                       .kept = weft_cp_kept_bytes(a->plan) ? state + kept_at(a) : NULL, .lse = io->lse, .dout = io->dout,
-                      .dout_ld = dense(io->dout_stride, hv), .dq = io->dq, .dk = io->dk, .dv = io->dv, .dq_ld = dense(io->dq_stride, hd), .dk_ld = dense(io->dk_stride, kd),
+                      .dout_ld = dense(io->dout_stride, hv), .dq = io->dq, .dk = io->dk, .dv = io->dv,
+                      .dq_ld = dense(io->dq_stride, hd), .dk_ld = dense(io->dk_stride, kd),
                       .dv_ld = dense(io->dv_stride, kv), .dsinks = p->sinks ? io->dsinks : NULL};
 }
 

@@ -11,15 +11,17 @@ static weft_status check_same(weft_comm *comm, int64_t hash)
     int64_t x[2] = {hash, -hash};
     WEFT_TRY(weft_all_reduce(comm, x, 2, WEFT_I64, WEFT_MIN));
     if (x[0] != -x[1])
-        return weft_fail(WEFT_ERR_REFUSED, "attention: the ranks of the context-parallel group ask for different shapes, "
-                                           "masks or strategies; give all ranks the same configuration");
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: the ranks of the context-parallel group ask for different shapes, "
+                         "masks or strategies; give all ranks the same configuration");
     return WEFT_OK;
 }
 
 static weft_status alloc_slot(weft_cp_plan *plan, weft_arena *arena, weft__cp_slot *slot)
 {
     WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp slots", &slot->kv_rows));
-    WEFT_TRY(WEFT_NEW(arena, plan->pair_capacity, "cp slots", &slot->pairs)); /* never all used: pages that are not cost nothing */
+    /* never all used: pages that are not cost nothing */
+    WEFT_TRY(WEFT_NEW(arena, plan->pair_capacity, "cp slots", &slot->pairs));
     return WEFT_NEW0(arena, (int64_t)plan->P * plan->waves + 1, "cp slots", &slot->first);
 }
 
@@ -98,8 +100,8 @@ static void fill(weft_cp_plan *plan)
     plan->rank = plan->team.rank;
     plan->ops = &plan->kern->op[p->prec];
     plan->in_place = plan->P > 1 && weft_world_peer_memory(plan->world);
-    plan->wire = weft__cp_wire_make(weft__cp_kv_type(p->prec, &plan->options), 2, (int[]){plan->desc.Hkv, plan->desc.Hkv},
-                                    (int[]){p->D, p->Dv});
+    plan->wire = weft__cp_wire_make(weft__cp_kv_type(p->prec, &plan->options), 2,
+                                    (int[]){plan->desc.Hkv, plan->desc.Hkv}, (int[]){p->D, p->Dv});
     plan->grad_type = weft__cp_grad_type(p->prec, &plan->options);
     plan->grad_row_bytes = (size_t)width * weft_dtype_size(plan->grad_type);
     plan->part_row_bytes = (size_t)width * weft_dtype_size(weft_prec_real(p->prec));
@@ -180,7 +182,8 @@ void weft_cp_plan_destroy(weft_cp_plan *plan)
 static weft_status check_shards(const weft_cp_plan *plan, const weft_shard *q, const weft_shard *kv)
 {
     if (q->P != plan->P || kv->P != plan->P)
-        return weft_fail(WEFT_ERR_REFUSED, "bind: shards for %d and %d ranks, the plan is for %d", q->P, kv->P, plan->P);
+        return weft_fail(WEFT_ERR_REFUSED, "bind: shards for %d and %d ranks, the plan is for %d", q->P, kv->P,
+                         plan->P);
     if (q->B != kv->B)
         return weft_fail(WEFT_ERR_REFUSED, "bind: %lld sequences of queries and %lld of keys", (long long)q->B,
                          (long long)kv->B);
@@ -246,13 +249,15 @@ static weft_status check_io(const weft_cp_plan *plan, const weft_cp_io *io)
     if (plan->problem.sinks && !io->sinks)
         return weft_fail(WEFT_ERR_REFUSED, "attention: the plan has sinks, the call has none");
     if (plan->kept_bytes && !io->kept)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: the plan keeps %zu bytes from forward to backward, the call gives no "
-                                           "place for them", plan->kept_bytes);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: the plan keeps %zu bytes from forward to backward, the call gives no "
+                         "place for them",
+                         plan->kept_bytes);
     return WEFT_OK;
 }
 
-/* A failure in the middle of an exchange, of a kernel or injected, leaves transfers open whose buffers are the plan's: the
- * world ends now and not when its caller tells, which may have destroyed the plan by then. */
+/* A failure in the middle of an exchange, of a kernel or injected, leaves transfers open whose buffers are the plan's:
+ * the world ends now and not when its caller tells, which may have destroyed the plan by then. */
 static weft_status ended(const weft_cp_plan *plan, weft_status st)
 {
     if (st < 0) weft_world_abort(plan->world, st, weft_last_error());

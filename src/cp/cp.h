@@ -36,7 +36,8 @@ typedef struct weft_cp_problem {
 } weft_cp_problem;
 
 /* Element type of keys and values while they travel, or of travelling gradient sums. SAME: C, or R. */
-typedef enum { WEFT_CP_WIRE_SAME, WEFT_CP_WIRE_FP32, WEFT_CP_WIRE_BF16, WEFT_CP_WIRE_FP16, WEFT_CP_WIRE_FP8 } weft_cp_wire;
+typedef enum { WEFT_CP_WIRE_SAME, WEFT_CP_WIRE_FP32, WEFT_CP_WIRE_BF16, WEFT_CP_WIRE_FP16,
+              WEFT_CP_WIRE_FP8 } weft_cp_wire;
 
 enum { WEFT_CP_PIECE_MIN = 64 }; /* bytes: a piece costs a request of about that size at both ends */
 
@@ -48,9 +49,10 @@ typedef struct weft_cp_options { /* zeros are defaults, but for the first two */
                                  instead of repeating the exchange */
     weft_cp_wire comm_dtype;  /* of K,V */
     weft_cp_wire grad_dtype;  /* of dK,dV sums: SAME, FP32 or BF16 */
-    bool fp8;                 /* K,V travel and are kept as e4m3, dO travels as e5m2, one scale per block of rows and head */
-    size_t buffer_bytes;      /* messages are cut into pieces of so many bytes, and what is complete of a block is computed
-                                 while the next pieces travel; at least WEFT_CP_PIECE_MIN, 0: whole messages */
+    bool fp8;                 /* K,V travel and are kept as e4m3, dO travels as e5m2, one scale per block of rows and
+                                 head */
+    size_t buffer_bytes;      /* messages are cut into pieces of so many bytes, and what is complete of a block is
+                                 computed while the next pieces travel; at least WEFT_CP_PIECE_MIN, 0: whole messages */
     const weft_profile *profile; /* for "auto"; NULL: weft_profile_default */
 } weft_cp_options;
 
@@ -102,14 +104,14 @@ weft_cp_traffic weft_cp_planned(const weft_cp_plan *plan, int slot);
 const char *const *weft_cp_names(int *n);
 
 /* What "auto" compares, and the buffers that each plan would make: a table with a line per strategy under a line of
- * headings. First the one that these options choose, marked by a star, then the others by the seconds that a rank stands still per layer, forward and backward, by the
- * profile (docs/maths/cost.md); last those that cannot run, with the reason. `any` is any communicator of this process.
- * LOCAL */
+ * headings. First the one that these options choose, marked by a star, then the others by the seconds that a rank
+ * stands still per layer, forward and backward, by the profile (docs/maths/cost.md); last those that cannot run, with
+ * the reason. `any` is any communicator of this process. LOCAL */
 weft_status weft_cp_explain(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
                             const weft_cp_options *options, int P, weft_text *out);
 
-/* The plan that rank 0 of P would make: appends how it prints itself, and what it allocates. Makes no buffer. `any` is any
- * communicator of this process. LOCAL */
+/* The plan that rank 0 of P would make: appends how it prints itself, and what it allocates. Makes no buffer. `any` is
+ * any communicator of this process. LOCAL */
 typedef struct weft_cp_sizes { size_t pool, kv_buffers, kept; } weft_cp_sizes;
 weft_status weft_cp_preview(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
                             const weft_cp_options *options, int P, weft_text *text, weft_cp_sizes *sizes);

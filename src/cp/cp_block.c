@@ -5,8 +5,8 @@
  * end: rounding each block's output to 16 bits would give an error that grows with P and that backward
  * amplifies through delta. Backward uses the final (m, l), so blocks add without rescaling.
  *
- * A block that arrives in pieces is computed in portions: as soon as a piece makes PORTION_ROWS rows complete that were not
- * computed yet, or the last row, all complete rows are. The ends of portions follow from sizes and pairs alone; so
+ * A block that arrives in pieces is computed in portions: as soon as a piece makes PORTION_ROWS rows complete that were
+ * not computed yet, or the last row, all complete rows are. The ends of portions follow from sizes and pairs alone; so
  * neither the network nor the overlap changes a bit, but another size of pieces does (sums are rounded elsewhere). */
 #include "cp/cp_impl.h"
 
@@ -50,7 +50,8 @@ static void encode_own(const weft_cp_plan *plan, const weft_cp_io *io, int64_t r
 }
 
 /* Rows [row0, row0 + rows) of a message to a buffer of rows [K | V] in C, where they lie `ahead` rows further on. */
-static void decode_rows(const weft_cp_plan *plan, const void *wire, int64_t row0, int64_t rows, int64_t ahead, void *buffer)
+static void decode_rows(const weft_cp_plan *plan, const void *wire, int64_t row0, int64_t rows, int64_t ahead,
+                        void *buffer)
 {
     const weft_rows to = {.type = weft__cp_c(plan), .ld = k_width(plan) + v_width(plan)};
     char *k = (char *)buffer + (size_t)((row0 + ahead) * to.ld) * weft__cp_c_size(plan);
@@ -64,8 +65,8 @@ static void copy_bytes(const weft_cp_plan *plan, void *to, const void *from, siz
     if (to && to != from) plan->ops->move.copy(to, &byte, from, &byte, 1, (int64_t)bytes, &plan->run);
 }
 
-/* With options.fp8 a rank computes its own block, too, from what the others get: then every number of K and V is the same
- * on every rank, in forward and in backward, whatever P is. Encoded once, in forward. */
+/* With options.fp8 a rank computes its own block, too, from what the others get: then every number of K and V is the
+ * same on every rank, in forward and in backward, whatever P is. Encoded once, in forward. */
 static void begin_own(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *packed, bool backward)
 {
     int64_t rows = slot->kv_rows[plan->rank];
@@ -81,8 +82,8 @@ static void begin_own(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_
 
 /* ---- portions ------------------------------------------------------------------------------------------ */
 
-weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
-                                 int step, weft__cp_message *message)
+weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io,
+                                 const char *op, int step, weft__cp_message *message)
 {
     int pairs_of = WEFT_PLANTED(kv_swapped) && plan->P > 2 && (step == 1 || step == 2) ? 3 - step : step;
     weft__cp_block b = {.op = op, .step = step, .rows = slot->kv_rows[weft__cp_owner(plan, step)], .pairs = slot->pairs,
@@ -93,8 +94,8 @@ weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *
     return b;
 }
 
-/* Keys in runs can be cut between runs only: the rest of a run and what follows are no range of the kernel's. The largest
- * row <= end at which no pair is cut inside a run. */
+/* Keys in runs can be cut between runs only: the rest of a run and what follows are no range of the kernel's. The
+ * largest row <= end at which no pair is cut inside a run. */
 static int64_t between_runs(const weft_cp_plan *plan, const weft__cp_block *b, int64_t end)
 {
     for (bool again = true; again;) {
@@ -110,8 +111,8 @@ static int64_t between_runs(const weft_cp_plan *plan, const weft__cp_block *b, i
     return end;
 }
 
-/* Where the portion that starts at row `begin` ends. Counted in rows and bytes of the whole block, so that strategies which
- * send parts of it compute in the same portions. */
+/* Where the portion that starts at row `begin` ends. Counted in rows and bytes of the whole block, so that strategies
+ * which send parts of it compute in the same portions. */
 static int64_t portion_end(const weft_cp_plan *plan, const weft__cp_block *b, int64_t begin)
 {
     size_t all = b->bytes, piece = plan->options.buffer_bytes;
@@ -160,7 +161,8 @@ static weft_status next_portion(weft_cp_plan *plan, const weft_cp_io *io, const 
 }
 
 /* The pairs of wave w with their keys inside the portion. */
-static const weft_attn_pair *pairs_in(const weft_cp_plan *plan, const weft__cp_block *b, int w, const portion *p, int64_t *n)
+static const weft_attn_pair *pairs_in(const weft_cp_plan *plan, const weft__cp_block *b, int w, const portion *p,
+                                      int64_t *n)
 {
     const weft_attn_pair *pairs = b->pairs + b->first[w];
     *n = b->first[w + 1] - b->first[w];
@@ -168,7 +170,8 @@ static const weft_attn_pair *pairs_in(const weft_cp_plan *plan, const weft__cp_b
     int64_t kept = 0;
     for (int64_t i = 0; i < *n; i++) {
         weft_attn_pair x = pairs[i];
-        int64_t begin = weft_max_i64(p->begin, x.k_row), end = weft_min_i64(p->end, x.k_row + x.nk), ahead = begin - x.k_row;
+        int64_t begin = weft_max_i64(p->begin, x.k_row), end = weft_min_i64(p->end, x.k_row + x.nk),
+                ahead = begin - x.k_row;
         if (begin >= end) continue;
         x.k_row = begin;
         x.nk = end - begin;
@@ -262,15 +265,18 @@ void weft__cp_backward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, cons
     if (!plan->given_delta)
         plan->ops->attn.delta(&plan->desc, plan->delta, sinks ? io->dsinks : NULL, sinks ? io->sinks : NULL, io->dout,
                               io->dout_ld, io->o, io->o_ld, io->m, io->l, slot->q_rows, plan->run.threads);
-    plan->ops->move.zero(plan->rows, (size_t)(slot->q_rows * plan->desc.H * plan->desc.D) * weft__cp_r_size(plan), &plan->run);
+    plan->ops->move.zero(plan->rows, (size_t)(slot->q_rows * plan->desc.H * plan->desc.D) * weft__cp_r_size(plan),
+                         &plan->run);
 }
 
-static void backward_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *b, const portion *p, void *dkv)
+static void backward_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *b, const portion *p,
+                             void *dkv)
 {
     char *dv = (char *)dkv + (size_t)(b->rows * k_width(plan)) * weft__cp_r_size(plan);
     const weft_attn_bwd_io a = {.q = io->q, .k = p->at.k, .v = p->at.v, .dout = io->dout, .q_ld = io->q_ld,
                                 .k_ld = p->at.k_ld, .v_ld = p->at.v_ld, .dout_ld = io->dout_ld, .m = io->m, .l = io->l,
-                                .delta = plan->given_delta ? plan->given_delta : plan->delta, .dq = plan->rows, .dk = dkv,
+                                .delta = plan->given_delta ? plan->given_delta : plan->delta, .dq = plan->rows,
+                                .dk = dkv,
                                 .dv = dv, .drop_word3 = drop_word3(io)};
     const weft_attn_desc desc = desc_of(plan, io);
     double begin = weft_now(&plan->ctx->clock);
@@ -358,6 +364,6 @@ void weft__cp_describe_exchange(const weft_cp_plan *plan, weft_text *out)
 {
     char layout[48];
     weft_text_add(out, "(%s %c=%d %s%s (kernel %s))", plan->strategy->name, plan->group > 1 ? 'R' : 'P', plan->P,
-                  weft_layout_text(plan->problem.layout, layout, sizeof layout), plan->options.overlap ? "" : " no-overlap",
-                  plan->ops->attn.name);
+                  weft_layout_text(plan->problem.layout, layout, sizeof layout),
+                  plan->options.overlap ? "" : " no-overlap", plan->ops->attn.name);
 }

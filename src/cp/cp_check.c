@@ -12,7 +12,8 @@ static weft_status check_sizes(const weft_cp_problem *p)
         return weft_fail(WEFT_ERR_REFUSED, "attention: batch %lld, %lld queries, %lld keys; each must be at least 1",
                          (long long)p->B, (long long)p->Tq, (long long)p->T);
     if (p->max_docs < p->B)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: at most %lld documents for %lld sequences; at least %lld are needed",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: at most %lld documents for %lld sequences; at least %lld are needed",
                          (long long)p->max_docs, (long long)p->B, (long long)p->B);
     if (p->slots < 1) return weft_fail(WEFT_ERR_REFUSED, "attention: %d slots; at least 1 is needed", p->slots);
     if (p->H < 1 || p->Hkv < 1 || p->H % p->Hkv != 0)
@@ -27,11 +28,13 @@ static weft_status check_sizes(const weft_cp_problem *p)
 static weft_status check_options(weft_prec prec, const weft_cp_options *o)
 {
     if (o->buffer_bytes && o->buffer_bytes < WEFT_CP_PIECE_MIN)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: exchange in pieces of %zu bytes; at least %d, or 0 for whole messages",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: exchange in pieces of %zu bytes; at least %d, or 0 for whole messages",
                          o->buffer_bytes, WEFT_CP_PIECE_MIN);
     WEFT_TRY(weft__cp_wire_check(prec, o));
-    if (o->head_size < 0) return weft_fail(WEFT_ERR_REFUSED, "attention: head group size %d; at least 1, or 0 to have it chosen",
-                                           o->head_size);
+    if (o->head_size < 0)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: head group size %d; at least 1, or 0 to have it chosen",
+                         o->head_size);
     return WEFT_OK;
 }
 
@@ -49,7 +52,8 @@ static weft_status check_real(const weft_cp_problem *p, const char *name, double
 {
     if (p->prec == WEFT_PREC_F64 || x == 0 || (fabs(x) >= FLT_MIN && fabs(x) <= FLT_MAX)) return WEFT_OK;
     return weft_fail(WEFT_ERR_REFUSED, "attention: %s is %g, outside of fp32 (%.3g to %.3g), in which %s holds it; use "
-                                       "precision fp64", name, x, (double)FLT_MIN, (double)FLT_MAX, weft_prec_name(p->prec));
+                                       "precision fp64", name, x, (double)FLT_MIN, (double)FLT_MAX,
+                                       weft_prec_name(p->prec));
 }
 
 static weft_status check_alibi(const weft_cp_problem *p)
@@ -57,8 +61,8 @@ static weft_status check_alibi(const weft_cp_problem *p)
     for (int h = 0; p->alibi && h < p->H; h++) {
         double slope = weft_load(p->alibi, weft_prec_real(p->prec), h);
         if (!isfinite(slope))
-            return weft_fail(WEFT_ERR_REFUSED, "attention: the ALiBi slope of head %d is %g; finite slopes are needed", h,
-                             slope);
+            return weft_fail(WEFT_ERR_REFUSED, "attention: the ALiBi slope of head %d is %g; finite slopes are needed",
+                             h, slope);
     }
     return WEFT_OK;
 }
@@ -92,7 +96,8 @@ int64_t weft__cp_hash(const weft_cp_problem *p, const weft_cp_options *o, const 
     const int64_t whole[] = {p->prec, p->B, p->Tq, p->T, p->max_docs, p->H, p->Hkv, p->D, p->Dv, p->mask.causal,
                              p->mask.left, p->mask.right, p->mask.prefix, p->alibi != NULL, p->sinks,
                              p->layout.kind, p->layout.block, p->need_backward, p->slots, (int64_t)p->seed, o->overlap,
-                             o->head_size, o->keep_heads, o->comm_dtype, o->grad_dtype, o->fp8, (int64_t)o->buffer_bytes};
+                             o->head_size, o->keep_heads, o->comm_dtype, o->grad_dtype, o->fp8,
+                             (int64_t)o->buffer_bytes};
     const double real[] = {p->scale, p->softcap, p->dropout};
     uint64_t h = mix(0xcbf29ce484222325u, whole, sizeof whole);
     h = mix(h, real, sizeof real);

@@ -21,7 +21,8 @@ static int largest_divisor(int P, int limit)
 /* Up to U = Hkv the head stage divides what moves by U; past it K,V heads are replicated and their part stays. So the
  * largest divisor of P that is at most Hkv is the best grid (docs/maths/context_parallel.md), and U = 1 where there is
  * none but 1: then the plan is its context strategy. */
-int weft__heads_size(const weft_cp_strategy *strategy, const weft_cp_options *options, const weft_cp_problem *problem, int P)
+int weft__heads_size(const weft_cp_strategy *strategy, const weft_cp_options *options, const weft_cp_problem *problem,
+                     int P)
 {
     if (strategy->context == &weft__cp_none) return P;
     return options->head_size ? options->head_size : largest_divisor(P, problem->Hkv);
@@ -42,7 +43,8 @@ static bool grid_fits(const weft__cp_ask *ask, weft_text *why)
     int U = ask->options->head_size, H = ask->problem->H, P = ask->P;
     if (!weft__cp_ranks_fit(ask, why)) return false;
     if (U > H) {
-        weft_text_add(why, "head groups of %d ranks need as many query heads, there are %d; usable head sizes on %d ranks: ",
+        weft_text_add(why,
+                      "head groups of %d ranks need as many query heads, there are %d; usable head sizes on %d ranks: ",
                       U, H, P);
         add_divisors(why, P, H);
         return false;
@@ -60,13 +62,17 @@ static bool ulysses_fits(const weft__cp_ask *ask, weft_text *why)
     int U = ask->options->head_size, H = ask->problem->H, P = ask->P;
     if (!weft__cp_ranks_fit(ask, why)) return false;
     if (P > H) {
-        weft_text_add(why, "one head group of all %d ranks needs as many query heads, there are %d; use dcp, with one of the "
-                           "head sizes ", P, H);
+        weft_text_add(
+            why,
+            "one head group of all %d ranks needs as many query heads, there are %d; use dcp, with one of the "
+            "head sizes ",
+            P, H);
         add_divisors(why, P, H);
         return false;
     }
     if (U && U != P) {
-        weft_text_add(why, "its head group is all %d ranks, head size %d is not possible; leave it out, or use dcp", P, U);
+        weft_text_add(why, "its head group is all %d ranks, head size %d is not possible; leave it out, or use dcp", P,
+                      U);
         return false;
     }
     return true;
@@ -132,14 +138,16 @@ static size_t keep(weft_cp_plan *plan, int64_t rows, size_t row_bytes)
     return at;
 }
 
-typedef struct sizes { int64_t q_rows, kv_rows; size_t q, o, kv, state; } sizes; /* of the group; bytes of a row, own heads */
+/* of the group; bytes of a row, own heads */
+typedef struct sizes { int64_t q_rows, kv_rows; size_t q, o, kv, state; } sizes;
 
 static sizes sizes_of(const weft_cp_plan *plan, const weft__heads *s)
 {
     const weft_attn_desc *d = &s->inner->desc;
     size_t c = weft__cp_c_size(plan), r = weft__cp_r_size(plan);
     size_t H = (size_t)d->H, D = (size_t)d->D, Dv = (size_t)d->Dv;
-    return (sizes){s->inner->q_rows_max, s->inner->kv_rows_max, H * D * c, H * Dv * c, (size_t)d->Hkv * (D + Dv) * c, H * r};
+    return (sizes){s->inner->q_rows_max, s->inner->kv_rows_max,         H * D * c,
+                   H * Dv * c,           (size_t)d->Hkv * (D + Dv) * c, H * r};
 }
 
 static weft_status alloc_rows(weft_cp_plan *plan, int64_t rows, size_t row_bytes, void **out)
@@ -205,7 +213,8 @@ static weft_status alloc_messages(weft_cp_plan *plan, weft_arena *arena, weft__h
     for (int i = 0; i < n; i++) {
         size_t out = 0, in = 0;
         for (int j = 0; j < s->U; j++) {
-            size_t a = weft__heads_bytes_to(plan, &most, &all[i], j), b = weft__heads_bytes_from(plan, &most, &all[i], j);
+            size_t a = weft__heads_bytes_to(plan, &most, &all[i], j),
+                   b = weft__heads_bytes_from(plan, &most, &all[i], j);
             to[j] = weft_max_size(to[j], a), from[j] = weft_max_size(from[j], b);
             out += a, in += b;
         }
@@ -253,8 +262,8 @@ static weft_status plan_heads(weft_cp_plan *plan, weft_arena *arena)
 
 /* ---- bind -------------------------------------------------------------------------------------------- */
 
-static void add_traffic(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts, int64_t *bytes,
-                        int64_t *messages)
+static void add_traffic(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts,
+                        int64_t *bytes, int64_t *messages)
 {
     const weft__heads *s = plan->state;
     for (int j = 0; j < s->U; j++) {
@@ -279,7 +288,8 @@ static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const wef
     WEFT_TRY(weft__heads_rows_bind(plan, q, q_groups, &rows->q));
     WEFT_TRY(weft__heads_rows_bind(plan, kv, &s->kv_groups, &rows->kv));
     const weft__heads_parts forward[] = {weft__heads_forward_out(plan, &none), weft__heads_forward_home(plan, &none)};
-    const weft__heads_parts backward[] = {weft__heads_backward_out(plan, &none), weft__heads_backward_home(plan, &none, slot)};
+    const weft__heads_parts backward[] = {weft__heads_backward_out(plan, &none),
+                                          weft__heads_backward_home(plan, &none, slot)};
     for (int i = 0; i < 2; i++) {
         add_traffic(plan, rows, &forward[i], &slot->traffic.forward_bytes, &slot->traffic.forward_messages);
         add_traffic(plan, rows, &backward[i], &slot->traffic.backward_bytes, &slot->traffic.backward_messages);
@@ -308,6 +318,6 @@ static void describe(const weft_cp_plan *plan, weft_text *out)
 GRID(dcp, "dcp", "heads are traded for rows in head groups, then K,V gathered", grid_fits, pcp)
 GRID(ulysses, "ulysses", "heads are traded for all rows: one head group of all ranks", ulysses_fits, none)
 GRID(dcp_ring, "dcp-ring", "heads are traded for rows in head groups, then K,V travel round rings", grid_fits, ring)
-GRID(dcp_pairwise, "dcp-pairwise", "heads are traded for rows in head groups, then K,V that are seen sent directly", grid_fits,
-     pairwise)
+GRID(dcp_pairwise, "dcp-pairwise", "heads are traded for rows in head groups, then K,V that are seen sent directly",
+     grid_fits, pairwise)
 #undef GRID

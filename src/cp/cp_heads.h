@@ -11,7 +11,8 @@
 /* Where the rows of each member lie among the rows of the group. */
 typedef struct weft__heads_rows {
     int64_t *rows;      /* [U] how many a member has */
-    int64_t *first;     /* [U + 1] ranges of member j: range[first[j]] .. range[first[j + 1] - 1], in order of its rows */
+    int64_t *first;     /* [U + 1] ranges of member j: range[first[j]] .. range[first[j + 1] - 1], in order of its
+                           rows */
     weft_range *range;
     int64_t capacity;
 } weft__heads_rows;
@@ -55,11 +56,13 @@ typedef struct weft__heads {
 } weft__heads;
 
 /* U of a strategy with a head stage. */
-int weft__heads_size(const weft_cp_strategy *strategy, const weft_cp_options *options, const weft_cp_problem *problem, int P);
+int weft__heads_size(const weft_cp_strategy *strategy, const weft_cp_options *options, const weft_cp_problem *problem,
+                     int P);
 
 /* ---- cp_heads_rows.c ---------------------------------------------------------------------------------- */
 
-weft_status weft__heads_rows_alloc(const weft_cp_plan *plan, weft_arena *arena, int64_t group_rows, weft__heads_rows *out);
+weft_status weft__heads_rows_alloc(const weft_cp_plan *plan, weft_arena *arena, int64_t group_rows,
+                                   weft__heads_rows *out);
 /* in: the shard of all ranks; groups: that of the groups. LOCAL, no allocation */
 weft_status weft__heads_rows_bind(const weft_cp_plan *plan, const weft_shard *in, const weft_shard *groups,
                                   weft__heads_rows *out);
@@ -68,8 +71,10 @@ weft_status weft__heads_rows_bind(const weft_cp_plan *plan, const weft_shard *in
 
 void weft__heads_add(weft__heads_parts *parts, weft__heads_part part);
 /* Bytes to and from member j; 0 for this rank itself. */
-size_t weft__heads_bytes_to(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts, int j);
-size_t weft__heads_bytes_from(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts, int j);
+size_t weft__heads_bytes_to(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts,
+                            int j);
+size_t weft__heads_bytes_from(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts,
+                              int j);
 weft_status weft__heads_exchange(weft_cp_plan *plan, const weft__heads_slot *rows, const weft_cp_io *io, const char *op,
                                  int step, const weft__heads_parts *parts);
 
@@ -88,6 +93,9 @@ weft__heads_parts weft__heads_backward_home(const weft_cp_plan *plan, const weft
 weft_status weft__heads_forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
 weft_status weft__heads_backward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
 
-static inline void *weft__heads_at(const void *base, size_t bytes) { return base ? (char *)(uintptr_t)base + bytes : NULL; }
+static inline void *weft__heads_at(const void *base, size_t bytes)
+{
+    return base ? (char *)(uintptr_t)base + bytes : NULL;
+}
 
 #endif

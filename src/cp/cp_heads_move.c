@@ -1,9 +1,9 @@
 /* cp_heads_move.c — the exchange among the members of a head group: one message to each, own part copied in place.
  *
- * A message holds, tensor by tensor, the rows of one member for the heads of another. Outward (to head layout) these are
- * the sender's rows for the receiver's heads; homeward the receiver's rows for the sender's heads. So the message of j
- * to u outward has the shape of that of u to j homeward, and either is a block of sequence layout (rows of one member,
- * some of all heads) on one end and of head layout (some of the group's rows, own heads) on the other.
+ * A message holds, tensor by tensor, the rows of one member for the heads of another. Outward (to head layout) these
+ * are the sender's rows for the receiver's heads; homeward the receiver's rows for the sender's heads. So the message
+ * of j to u outward has the shape of that of u to j homeward, and either is a block of sequence layout (rows of one
+ * member, some of all heads) on one end and of head layout (some of the group's rows, own heads) on the other.
  *
  * All receives are posted before the first send; members are served in the order u + 1, u + 2, ..., so that no member
  * is asked by all at once; what arrived is taken in the order of members, which fixes the order of sums. */
@@ -25,7 +25,8 @@ typedef struct block { /* rows of member `row_of` for the heads of member `head_
     int heads, first_head;
 } block;
 
-static block block_of(const weft__heads *s, const weft__heads_slot *rows, const weft__heads_part *p, int row_of, int head_of)
+static block block_of(const weft__heads *s, const weft__heads_slot *rows, const weft__heads_part *p, int row_of,
+                      int head_of)
 {
     const weft__cp_heads *h = &s->of[head_of];
     int64_t n = (p->keys ? &rows->kv : &rows->q)->rows[row_of];
@@ -56,13 +57,15 @@ static size_t message_bytes(const weft_cp_plan *plan, const weft__heads_slot *ro
     return bytes;
 }
 
-size_t weft__heads_bytes_to(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts, int j)
+size_t weft__heads_bytes_to(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts,
+                            int j)
 {
     int u = ((const weft__heads *)plan->state)->u;
     return parts->homeward ? message_bytes(plan, rows, parts, j, u) : message_bytes(plan, rows, parts, u, j);
 }
 
-size_t weft__heads_bytes_from(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts, int j)
+size_t weft__heads_bytes_from(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts,
+                              int j)
 {
     int u = ((const weft__heads *)plan->state)->u;
     return parts->homeward ? message_bytes(plan, rows, parts, u, j) : message_bytes(plan, rows, parts, j, u);
@@ -88,13 +91,15 @@ static place in_heads(const weft__heads_slot *rows, const weft__heads_part *p, i
 }
 
 /* What goes to member j (from here), or came from it (to here). */
-static place source(const weft__heads_parts *parts, const weft__heads_slot *rows, const weft__heads_part *p, block b, int j)
+static place source(const weft__heads_parts *parts, const weft__heads_slot *rows, const weft__heads_part *p, block b,
+                    int j)
 {
     return parts->homeward ? in_heads(rows, p, j, p->from, p->from_type, p->from_ld)
                            : in_sequence(p, b, p->from, p->from_type, p->from_ld);
 }
 
-static place target(const weft__heads_parts *parts, const weft__heads_slot *rows, const weft__heads_part *p, block b, int j)
+static place target(const weft__heads_parts *parts, const weft__heads_slot *rows, const weft__heads_part *p, block b,
+                    int j)
 {
     return parts->homeward ? in_sequence(p, b, p->to, p->to_type, p->to_ld)
                            : in_heads(rows, p, j, p->to, p->to_type, p->to_ld);
@@ -142,8 +147,8 @@ static int heads_added(const weft__heads *s, int j)
 }
 
 /* Heads [first, first + n) of a block: copied to the target, or added to it. */
-static void put_heads(weft_cp_plan *plan, const weft__heads_part *p, int64_t rows, place to, place from, int first, int n,
-                      bool add)
+static void put_heads(weft_cp_plan *plan, const weft__heads_part *p, int64_t rows, place to, place from, int first,
+                      int n, bool add)
 {
     int64_t ahead = (int64_t)first * p->dim;
     to.at = weft__heads_at(to.at, (size_t)ahead * weft_dtype_size(to.rows.type));
@@ -160,7 +165,8 @@ static void put(weft_cp_plan *plan, const weft__heads_part *p, block b, place to
     put_heads(plan, p, b.rows, to, from, added, b.heads - added, false);
 }
 
-static void unpack(weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts, int j, const char *in)
+static void unpack(weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts, int j,
+                   const char *in)
 {
     for (int i = 0; i < parts->n; i++) {
         const weft__heads_part *p = &parts->part[i];
@@ -217,7 +223,8 @@ static weft_status post_receives(weft_cp_plan *plan, const weft__heads_slot *row
     for (int j = 0; j < s->U; j++) {
         size_t bytes = weft__heads_bytes_from(plan, rows, parts, j);
         int tag = (parts->homeward ? WEFT__CP_TAG_HEADS_BACK : WEFT__CP_TAG_HEADS) + member_rank(plan, j);
-        if (bytes) WEFT_TRY(weft__cp_recv_view(plan, &s->recv[j], weft__heads_at(s->in, at), bytes, member_rank(plan, j), tag));
+        if (bytes) WEFT_TRY(weft__cp_recv_view(plan, &s->recv[j], weft__heads_at(s->in, at), bytes,
+                                               member_rank(plan, j), tag));
         at += bytes;
     }
     return WEFT_OK;

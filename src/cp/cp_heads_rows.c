@@ -1,8 +1,8 @@
 /* cp_heads_rows.c — where the rows of each member of a head group lie in the memory of the group.
  *
- * Both are in token order: a member's rows, and the rows of the group, which are the union. A run of neighbouring tokens
- * of a member is therefore a run of neighbouring rows of the group, and one walk over the group's segments beside the
- * member's finds where each begins. Runs that touch become one range: a document's bound is none. */
+ * Both are in token order: a member's rows, and the rows of the group, which are the union. A run of neighbouring
+ * tokens of a member is therefore a run of neighbouring rows of the group, and one walk over the group's segments
+ * beside the member's finds where each begins. Runs that touch become one range: a document's bound is none. */
 #include "cp/cp_heads.h"
 
 /* A range needs a row, and begins with a segment or with a run inside one. */
@@ -14,7 +14,8 @@ static int64_t most_ranges(const weft_cp_plan *plan, int64_t group_rows)
     return weft_min_i64(group_rows, runs);
 }
 
-weft_status weft__heads_rows_alloc(const weft_cp_plan *plan, weft_arena *arena, int64_t group_rows, weft__heads_rows *out)
+weft_status weft__heads_rows_alloc(const weft_cp_plan *plan, weft_arena *arena, int64_t group_rows,
+                                   weft__heads_rows *out)
 {
     const weft__heads *s = plan->state;
     out->capacity = most_ranges(plan, group_rows);
@@ -56,8 +57,10 @@ static weft_status append(weft__heads_rows *out, int64_t first, int64_t *n, weft
         return WEFT_OK;
     }
     if (*n == out->capacity)
-        return weft_fail(WEFT_ERR_REFUSED, "bind: rows of a head group lie in more than %lld ranges; plan for more documents "
-                                           "per micro-batch", (long long)out->capacity);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "bind: rows of a head group lie in more than %lld ranges; plan for more documents "
+                         "per micro-batch",
+                         (long long)out->capacity);
     out->range[(*n)++] = range;
     return WEFT_OK;
 }

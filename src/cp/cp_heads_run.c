@@ -1,13 +1,13 @@
 /* cp_heads_run.c — forward and backward of the head stage: outward exchange, the inner plan on the group's rows and own
  * heads, homeward exchange.
  *
- * The caller keeps o, m, l of its own rows and all heads, as without head groups. Backward repeats the exchange of q, k,
- * v, m, l, or finds them where forward left them (options.keep_heads), and gets dO and delta, which are complete at their
- * owner: the gradient of the sinks is summed there too, once, over all heads.
+ * The caller keeps o, m, l of its own rows and all heads, as without head groups. Backward repeats the exchange of q,
+ * k, v, m, l, or finds them where forward left them (options.keep_heads), and gets dO and delta, which are complete at
+ * their owner: the gradient of the sinks is summed there too, once, over all heads.
  *
- * dq is complete at the member that has the head. So are dk and dv, and they travel in C, unless some K,V head is used by
- * several members: then every one has a part of its sum, parts travel as sums, and the owner adds them in the order of
- * members and rounds once. */
+ * dq is complete at the member that has the head. So are dk and dv, and they travel in C, unless some K,V head is used
+ * by several members: then every one has a part of its sum, parts travel as sums, and the owner adds them in the order
+ * of members and rounds once. */
 #include "cp/cp_heads.h"
 
 
@@ -45,10 +45,13 @@ static weft_cp_io inner_io(const weft_cp_plan *plan, const weft_cp_io *io)
     const held h = held_of(plan, io);
     const widths w = widths_of(&s->inner->desc);
     return (weft_cp_io){
-        .layer = io->layer, .step = io->step, .no_dropout = io->no_dropout, .q = h.q, .k = h.kv, .v = v_of(plan, h.kv), .q_ld = w.q, .k_ld = w.k + w.v,
-        .v_ld = w.k + w.v, .sinks = weft__heads_at(io->sinks, (size_t)s->of[s->u].head0 * weft__cp_r_size(plan)), .o = s->o,
+        .layer = io->layer, .step = io->step, .no_dropout = io->no_dropout, .q = h.q, .k = h.kv, .v = v_of(plan, h.kv),
+        .q_ld = w.q, .k_ld = w.k + w.v,
+        .v_ld = w.k + w.v, .sinks = weft__heads_at(io->sinks, (size_t)s->of[s->u].head0 * weft__cp_r_size(plan)),
+        .o = s->o,
         .o_ld = w.o, .m = h.m, .l = h.l, .kept = io->kept, .dout = s->dout, .dout_ld = w.o, .dq = s->o, .dq_ld = w.q,
-        .dk = s->shared ? NULL : s->dkv, .dv = s->shared ? NULL : v_of(plan, s->dkv), .dk_ld = w.k + w.v, .dv_ld = w.k + w.v};
+        .dk = s->shared ? NULL : s->dkv, .dv = s->shared ? NULL : v_of(plan, s->dkv), .dk_ld = w.k + w.v,
+        .dv_ld = w.k + w.v};
 }
 
 /* ---- the exchanges ------------------------------------------------------------------------------------------ */
@@ -61,8 +64,8 @@ static weft__heads_part part_of(bool keys, weft_dtype type, weft_dtype wire, int
                               .to = to, .from_ld = from_ld, .to_ld = to_ld};
 }
 
-static void add_queries(const weft_cp_plan *plan, weft__heads_parts *parts, int dim, const void *from, int64_t from_ld, void *to,
-                        int64_t to_ld)
+static void add_queries(const weft_cp_plan *plan, weft__heads_parts *parts, int dim, const void *from, int64_t from_ld,
+                        void *to, int64_t to_ld)
 {
     weft__heads_add(parts, part_of(false, weft__cp_c(plan), weft__cp_c(plan), dim, from, from_ld, to, to_ld));
 }
@@ -142,8 +145,10 @@ static void add_sums(const weft_cp_plan *plan, weft__heads_parts *parts, int64_t
 {
     const weft__heads *s = plan->state;
     const widths all = widths_of(&plan->desc), own = widths_of(&s->inner->desc);
-    weft__heads_part k = {.keys = true, .sum = true, .dim = plan->desc.D, .wire = plan->grad_type, .from_type = weft__cp_r(plan),
-                          .to_type = weft__cp_r(plan), .from = s->inner->own, .from_ld = own.k, .to = plan->own, .to_ld = all.k};
+    weft__heads_part k = {.keys = true, .sum = true, .dim = plan->desc.D, .wire = plan->grad_type,
+                          .from_type = weft__cp_r(plan),
+                          .to_type = weft__cp_r(plan), .from = s->inner->own, .from_ld = own.k, .to = plan->own,
+                          .to_ld = all.k};
     weft__heads_part v = k;
     v.dim = plan->desc.Dv;
     v.from = weft__heads_at(s->inner->own, (size_t)(group_rows * own.k) * weft__cp_r_size(plan));

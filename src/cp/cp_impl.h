@@ -9,8 +9,8 @@
  *
  * Block of step i on rank r: the keys and values of rank r - i (mod P). On the wire a row of a block is its K
  * [Hkv, D] and then its V [Hkv, Dv] in the wire type (8-bit types: in groups of rows with scales, kern/move/move.h), so
- * that any prefix of the bytes is a prefix of the rows and a message may be cut anywhere. The gradient of a block of n rows
- * is dK [n, Hkv, D] and then dV [n, Hkv, Dv]: in R in memory, in the gradient type on the wire.
+ * that any prefix of the bytes is a prefix of the rows and a message may be cut anywhere. The gradient of a block of n
+ * rows is dK [n, Hkv, D] and then dV [n, Hkv, Dv]: in R in memory, in the gradient type on the wire.
  *
  * Buffers may be memory of another rank, or, in a simulated world, addresses without memory: only kernels touch them
  * (plan->ops->attn, plan->ops->move), never memcpy, memset or a loop here. */
@@ -89,12 +89,13 @@ typedef struct weft__cp_message {
     int on_member, on_tag;
 } weft__cp_message;
 
-weft_status weft__cp_message_alloc(const weft_cp_plan *plan, weft_arena *arena, size_t bytes_max, weft__cp_message *out);
+weft_status weft__cp_message_alloc(const weft_cp_plan *plan, weft_arena *arena, size_t bytes_max,
+                                   weft__cp_message *out);
 /* member: of the plan's team. Nothing is sent for 0 bytes. */
 weft_status weft__cp_send(weft_cp_plan *plan, weft__cp_message *m, const void *buf, size_t bytes, int member, int tag);
 weft_status weft__cp_recv(weft_cp_plan *plan, weft__cp_message *m, void *buf, size_t bytes, int member, int tag);
-/* Where plan->in_place, m->data will be the sender's memory and buf is not used (it may be NULL), and the send stays open
- * until weft__cp_release; else buf. What was sent from must come from plan->buffers. */
+/* Where plan->in_place, m->data will be the sender's memory and buf is not used (it may be NULL), and the send stays
+ * open until weft__cp_release; else buf. What was sent from must come from plan->buffers. */
 weft_status weft__cp_recv_view(weft_cp_plan *plan, weft__cp_message *m, void *buf, size_t bytes, int member, int tag);
 /* Pieces of a receive that was posted shall be sent on to `member` by `on`: now what is here, the rest as it comes. */
 weft_status weft__cp_pass_on(weft_cp_plan *plan, weft__cp_message *m, weft__cp_message *on, int member, int tag);
@@ -102,7 +103,8 @@ weft_status weft__cp_pass_on(weft_cp_plan *plan, weft__cp_message *m, weft__cp_m
 weft_status weft__cp_arrive(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int step, weft__cp_message *m,
                             size_t bytes);
 /* Until all pieces of all messages are here. */
-weft_status weft__cp_wait(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int step, weft__cp_message *m, int n);
+weft_status weft__cp_wait(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int step, weft__cp_message *m,
+                          int n);
 /* The bytes of a complete receive are no longer needed here, nor being sent on. Nothing to do for others. */
 void weft__cp_release(weft__cp_message *m);
 /* Pieces of a message of so many bytes. */
@@ -174,8 +176,8 @@ struct weft_cp_plan {
 /* cp_list.c */
 extern const weft_cp_strategy *const weft__cp_strategies[];
 extern const int weft__cp_strategy_count;
-extern const weft_cp_strategy weft__cp_none, weft__cp_pcp, weft__cp_ring, weft__cp_pairwise, weft__cp_dcp, weft__cp_ulysses,
-    weft__cp_dcp_ring, weft__cp_dcp_pairwise;
+extern const weft_cp_strategy weft__cp_none, weft__cp_pcp, weft__cp_ring, weft__cp_pairwise, weft__cp_dcp,
+    weft__cp_ulysses, weft__cp_dcp_ring, weft__cp_dcp_pairwise;
 
 /* Heads of member u of a head group of U: without padding, the first H mod U members have one query head more; and the
  * K,V heads that its query heads read. */
@@ -214,7 +216,8 @@ weft__cp_cost weft__cp_cost_ring(const weft__cp_ask *ask);
 weft__cp_cost weft__cp_cost_pairwise(const weft__cp_ask *ask);
 /* Of head groups of U ranks (P for ulysses, whose context is `none`) around a context strategy. */
 weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_strategy *context);
-/* Between neighbouring `ranks` ranks: the node's rates when they fit into one. at_once: a rank's port, shared by all. */
+/* Between neighbouring `ranks` ranks: the node's rates when they fit into one. at_once: a rank's port, shared by
+ * all. */
 typedef struct weft__cp_link { double latency, bytes_per_second; } weft__cp_link;
 weft__cp_link weft__cp_link_of(const weft_profile *profile, int ranks, bool at_once);
 
@@ -227,7 +230,8 @@ static inline int64_t weft__cp_segments(const weft_cp_plan *plan)
 
 /* cp_pairs.c */
 int64_t weft__cp_pair_capacity(const weft_cp_plan *plan);
-weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv);
+weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q,
+                                const weft_shard *kv);
 
 /* C and R of the plan, and their sizes. */
 static inline weft_dtype weft__cp_c(const weft_cp_plan *plan) { return weft_prec_compute(plan->problem.prec); }
@@ -260,8 +264,8 @@ typedef struct weft__cp_rows { /* (C) where keys and values lie */
     const void *k, *v;
     int64_t k_ld, v_ld;
 } weft__cp_rows;
-/* The own rows: the caller's, or with options.fp8 what the others get. After forward_begin or backward_begin, and as long as
- * the call lasts. */
+/* The own rows: the caller's, or with options.fp8 what the others get. After forward_begin or backward_begin, and as
+ * long as the call lasts. */
 weft__cp_rows weft__cp_own_rows(const weft_cp_plan *plan, const weft_cp_io *io);
 /* Of a buffer with rows [K | V] in C. */
 weft__cp_rows weft__cp_rows_in(const weft_cp_plan *plan, const void *buffer);
@@ -278,13 +282,14 @@ typedef struct weft__cp_block { /* keys and values to compute with */
     int64_t row0, count;       /* rows [row0, row0 + count) are what the message brings; no query sees any other */
 } weft__cp_block;
 /* The block of step i, as `message` brings it; NULL: the own rows. */
-weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
-                                 int step, weft__cp_message *message);
+weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io,
+                                 const char *op, int step, weft__cp_message *message);
 
 /* packed: gets the own rows in wire form, to be sent; or NULL. */
 void weft__cp_forward_begin(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, void *packed);
 /* Waits for the message's pieces and computes all rows that are complete, portion by portion, while the next pieces
- * travel. On return the whole message is here (and sent on, if it shall be). Portions depend on the plan, never on time. */
+ * travel. On return the whole message is here (and sent on, if it shall be). Portions depend on the plan, never on
+ * time. */
 weft_status weft__cp_forward_block(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *block);
 void weft__cp_forward_end(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
 

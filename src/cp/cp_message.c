@@ -25,8 +25,10 @@ weft_status weft__cp_message_alloc(const weft_cp_plan *plan, weft_arena *arena, 
 {
     int64_t pieces = weft__cp_pieces(plan, bytes_max);
     if (pieces > INT32_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: messages of %zu bytes in pieces of %zu are %lld pieces; give larger "
-                                           "pieces", bytes_max, plan->options.buffer_bytes, (long long)pieces);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: messages of %zu bytes in pieces of %zu are %lld pieces; give larger "
+                         "pieces",
+                         bytes_max, plan->options.buffer_bytes, (long long)pieces);
     *out = (weft__cp_message){.capacity = (int)pieces};
     return WEFT_NEW0(arena, pieces, "cp messages", &out->req);
 }
@@ -64,8 +66,8 @@ weft_status weft__cp_recv(weft_cp_plan *plan, weft__cp_message *m, void *buf, si
     size_t piece = piece_bytes(plan, bytes);
     reset(m, buf, bytes);
     for (size_t at = 0; at < bytes; at += piece)
-        WEFT_TRY(weft_irecv(plan->team.comm, (char *)buf + at, weft_min_size(piece, bytes - at), peer_of(plan, member), tag,
-                            WEFT_MEM_HOST, plan->run.queue, &m->req[m->pieces++]));
+        WEFT_TRY(weft_irecv(plan->team.comm, (char *)buf + at, weft_min_size(piece, bytes - at), peer_of(plan, member),
+                            tag, WEFT_MEM_HOST, plan->run.queue, &m->req[m->pieces++]));
     return WEFT_OK;
 }
 
@@ -73,8 +75,9 @@ weft_status weft__cp_recv_view(weft_cp_plan *plan, weft__cp_message *m, void *bu
 {
     if (!plan->in_place) return weft__cp_recv(plan, m, buf, bytes, member, tag);
     if (!weft_world_peer_memory(plan->world))
-        return weft_fail(WEFT_ERR_REFUSED, "attention: the plan was made for reading in place, which is off now; switch to "
-                                           "copies before plans are made");
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: the plan was made for reading in place, which is off now; switch to "
+                         "copies before plans are made");
     size_t piece = piece_bytes(plan, bytes);
     reset(m, NULL, bytes);
     m->view = true;
@@ -141,7 +144,8 @@ weft_status weft__cp_arrive(weft_cp_plan *plan, const weft_cp_io *io, const char
     return WEFT_OK;
 }
 
-weft_status weft__cp_wait(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int step, weft__cp_message *m, int n)
+weft_status weft__cp_wait(weft_cp_plan *plan, const weft_cp_io *io, const char *op, int step, weft__cp_message *m,
+                          int n)
 {
     weft_place(plan->world, op, io->layer, step);
     double begin = weft_now(&plan->ctx->clock);

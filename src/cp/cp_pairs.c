@@ -7,11 +7,11 @@
  * wave w of all its groups.
  *
  * How many pairs can there be? With c_d segments of document d on all ranks together, of which at most
- * min(a, c_d) on this one (a = weft_layout_pieces of the group), it makes at most min(a, c_d) c_d pairs over all blocks.
- * The sum of all c_d is the number of key segments, at most N = weft__cp_segments (which bind checks; a group
+ * min(a, c_d) on this one (a = weft_layout_pieces of the group), it makes at most min(a, c_d) c_d pairs over all
+ * blocks. The sum of all c_d is the number of key segments, at most N = weft__cp_segments (which bind checks; a group
  * has no more segments than its ranks). So there are at most a N pairs. Where most documents lie in one segment, less:
- * those with c_d = 1 make one pair each, the others at most a c_d <= 2 a (c_d - 1), and the sum of c_d - 1 over documents
- * is at most N - documents: together  documents + 2 a (N - documents). */
+ * those with c_d = 1 make one pair each, the others at most a c_d <= 2 a (c_d - 1), and the sum of c_d - 1 over
+ * documents is at most N - documents: together  documents + 2 a (N - documents). */
 #include "cp/cp_impl.h"
 
 int64_t weft__cp_pair_capacity(const weft_cp_plan *plan)
@@ -65,7 +65,8 @@ static weft_status bind_wave(const weft_cp_plan *plan, weft__cp_slot *slot, cons
     return WEFT_OK;
 }
 
-weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
+weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q,
+                                const weft_shard *kv)
 {
     int64_t n = 0;
     for (int i = 0; i < plan->P; i++)

@@ -385,7 +385,8 @@ static weft_status give_part(weft_cp_plan *plan, const weft__cp_slot *slot, cons
     weft__cp_release(&s->kv_in[b]);
     pack_part(plan, x, block.rows, s->part, s->out[b]);
     const void *out = s->out[WEFT_PLANTED(dkv_to_wrong_owner) && i > 1 ? 1 - b : b];
-    return weft__cp_send(plan, &s->part_out[b], out, (size_t)x.count * plan->grad_row_bytes, owner, WEFT__CP_TAG_DKV + owner);
+    return weft__cp_send(plan, &s->part_out[b], out, (size_t)x.count * plan->grad_row_bytes, owner,
+                         WEFT__CP_TAG_DKV + owner);
 }
 
 /* Step i > 0. A peer's part of step i is taken one step later, so that it may arrive under a computation. */

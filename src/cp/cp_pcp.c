@@ -2,8 +2,8 @@
  *
  * Forward: all receives are posted, the own block is sent to every peer, and the own block is computed while
  * the others arrive. Memory: the K,V of the whole sequence, or the own block alone where the others are read in place.
- * Backward gathers K,V again (keeping them from forward to backward would hold them in every layer) and sends each block's
- * gradient to its owner, who adds
+ * Backward gathers K,V again (keeping them from forward to backward would hold them in every layer) and sends each
+ * block's gradient to its owner, who adds
  *   dKV_j = ((part_{j+1} + part_{j+2}) + ... + part_{j+P-1}) + part_j
  *
  * The usual reduce-scatter needs the gradient of the whole sequence in R on every rank. Here all ranks walk
@@ -41,7 +41,8 @@ static weft_status plan_gather(weft_cp_plan *plan, weft_arena *arena, pcp *s)
 
 static weft_status plan_parts(weft_cp_plan *plan, weft_arena *arena, pcp *s)
 {
-    size_t part = (size_t)plan->kv_rows_max * plan->part_row_bytes, sent = (size_t)plan->kv_rows_max * plan->grad_row_bytes;
+    size_t part = (size_t)plan->kv_rows_max * plan->part_row_bytes,
+           sent = (size_t)plan->kv_rows_max * plan->grad_row_bytes;
     bool encoded = plan->grad_row_bytes != plan->part_row_bytes;
     WEFT_TRY(weft__cp_buffers(plan, encoded ? 1 : 2, part, "cp dK,dV blocks", s->part, NULL));
     if (encoded) s->part[1] = s->part[0]; /* free as soon as it is encoded */
@@ -146,7 +147,8 @@ static weft_status take_part(weft_cp_plan *plan, const weft__cp_slot *slot, cons
 }
 
 /* Step i > 0. A peer's part of step i is taken one step later, so that it may arrive under a computation. */
-static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
+                                 int i)
 {
     pcp *s = plan->state;
     int owner = weft__cp_owner(plan, i), b = i % 2;
@@ -158,7 +160,8 @@ static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, 
     weft__cp_release(&s->recv[i]);
     const void *part = s->part[WEFT_PLANTED(dkv_to_wrong_owner) && i > 1 ? 1 - b : b];
     const void *out = weft__cp_grad_encode(plan, block.rows, part, s->out[b]);
-    WEFT_TRY(weft__cp_send(plan, &s->out_msg[b], out, weft__cp_dkv_bytes(plan, slot, owner), owner, WEFT__CP_TAG_DKV + owner));
+    WEFT_TRY(weft__cp_send(plan, &s->out_msg[b], out, weft__cp_dkv_bytes(plan, slot, owner), owner,
+                           WEFT__CP_TAG_DKV + owner));
     if (!plan->options.overlap) WEFT_TRY(weft__cp_wait(plan, io, op, i, &s->in_msg[b], 1));
     return i > 1 ? take_part(plan, slot, io, op, i - 1) : WEFT_OK;
 }

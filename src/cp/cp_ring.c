@@ -1,11 +1,11 @@
 /* cp_ring.c — queries stay, K,V blocks travel round the ring; two blocks in memory whatever P is.
  *
- * Message i brings the block of rank r - i, from r - 1, which computes it one step earlier; pieces go on to r + 1 as soon
- * as they are here and this rank has reached step i. At step i it computes block i while block i + 1 arrives in the
- * buffer that block i - 1 has left: that one is computed, and its own way on was waited for.
+ * Message i brings the block of rank r - i, from r - 1, which computes it one step earlier; pieces go on to r + 1 as
+ * soon as they are here and this rank has reached step i. At step i it computes block i while block i + 1 arrives in
+ * the buffer that block i - 1 has left: that one is computed, and its own way on was waited for.
  *
- * Where blocks are read in place, no buffer is received into: a block stays with its owner, and its place goes round. Its
- * messages stay open until the last rank has computed it, so nobody waits for them before the end; there they close
+ * Where blocks are read in place, no buffer is received into: a block stays with its owner, and its place goes round.
+ * Its messages stay open until the last rank has computed it, so nobody waits for them before the end; there they close
  * from the last hop back to the owner. Memory: the own block.
  *
  * Backward: K,V travel again; the gradient of a block starts at the first rank that is not its owner and
@@ -41,7 +41,8 @@ static weft_status plan_blocks(weft_cp_plan *plan, weft_arena *arena, ring *s)
 
 static weft_status plan_sums(weft_cp_plan *plan, weft_arena *arena, ring *s)
 {
-    size_t part = (size_t)plan->kv_rows_max * plan->part_row_bytes, sent = (size_t)plan->kv_rows_max * plan->grad_row_bytes;
+    size_t part = (size_t)plan->kv_rows_max * plan->part_row_bytes,
+           sent = (size_t)plan->kv_rows_max * plan->grad_row_bytes;
     bool encoded = plan->grad_row_bytes != plan->part_row_bytes;
     WEFT_TRY(weft__cp_buffers(plan, encoded ? 1 : 2, part, "cp dK,dV blocks", s->part, NULL));
     if (encoded) s->part[1] = s->part[0]; /* free as soon as it is encoded */
@@ -107,7 +108,8 @@ static weft_status send_block(weft_cp_plan *plan, const weft__cp_slot *slot, int
 }
 
 /* Before block i is computed. */
-static weft_status begin_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+static weft_status begin_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
+                              int i)
 {
     ring *s = plan->state;
     WEFT_TRY(weft__cp_step(plan, io, "cp.ring", op, i));
@@ -120,7 +122,8 @@ static weft_status begin_step(weft_cp_plan *plan, const weft__cp_slot *slot, con
     return weft__cp_wait(plan, io, op, i, &s->in[(i + 1) % s->ways], 1);
 }
 
-static weft__cp_block block_at(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+static weft__cp_block block_at(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
+                               int i)
 {
     ring *s = plan->state;
     return weft__cp_block_of(plan, slot, io, op, i, i > 0 ? &s->in[i % s->ways] : NULL);
@@ -164,8 +167,8 @@ static weft_status pass_sum(weft_cp_plan *plan, const weft__cp_slot *slot, int i
     int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, (i + 1) % plan->P);
     const void *part = s->part[WEFT_PLANTED(dkv_to_wrong_owner) && i > 1 ? 1 - i % 2 : i % 2];
     const void *sum = weft__cp_grad_encode(plan, slot->kv_rows[here], part, s->sent[i % 2]);
-    WEFT_TRY(weft__cp_recv_view(plan, &s->came_msg, s->came, weft__cp_dkv_bytes(plan, slot, coming), weft__cp_owner(plan, 1),
-                                WEFT__CP_TAG_DKV + coming));
+    WEFT_TRY(weft__cp_recv_view(plan, &s->came_msg, s->came, weft__cp_dkv_bytes(plan, slot, coming),
+                                weft__cp_owner(plan, 1), WEFT__CP_TAG_DKV + coming));
     return weft__cp_send(plan, &s->sent_msg[i % 2], sum, weft__cp_dkv_bytes(plan, slot, here), weft__cp_reader(plan, 1),
                          WEFT__CP_TAG_DKV + here);
 }
@@ -181,7 +184,8 @@ static weft_status take_sum(weft_cp_plan *plan, const weft_cp_io *io, const char
 }
 
 /* Step i > 0: this rank's part of the block of r - i, with the sum that came from r - 1, and on. */
-static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op, int i)
+static weft_status backward_step(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io, const char *op,
+                                 int i)
 {
     ring *s = plan->state;
     weft__cp_block block = block_at(plan, slot, io, op, i);
@@ -216,4 +220,5 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
 }
 
 const weft_cp_strategy weft__cp_ring = {"ring", "K,V blocks travel round the ring, two in memory", weft__cp_ranks_fit,
-                                        weft__cp_cost_ring, plan_ring, bind, forward, backward, weft__cp_describe_exchange, NULL};
+                                        weft__cp_cost_ring, plan_ring, bind, forward, backward,
+                                        weft__cp_describe_exchange, NULL};

@@ -40,13 +40,16 @@ static weft_status check_kv(weft_prec prec, const weft_cp_options *o)
     bool bf16_as_fp16 = prec == WEFT_PREC_BF16 && o->comm_dtype == WEFT_CP_WIRE_FP16;
     bool fp16_as_bf16 = prec == WEFT_PREC_F16 && o->comm_dtype == WEFT_CP_WIRE_BF16;
     if (bf16_as_fp16 || fp16_as_bf16)
-        return weft_fail(WEFT_ERR_REFUSED,
-                         "attention: K,V are %s; sent as %s they take as many bytes and lose %s; use %s, fp8, or fp32, which "
-                         "changes no bit", weft_prec_name(prec), bf16_as_fp16 ? "fp16" : "bf16",
-                         bf16_as_fp16 ? "all above 65504" : "3 digits of 11", weft_prec_name(prec));
+        return weft_fail(
+            WEFT_ERR_REFUSED,
+            "attention: K,V are %s; sent as %s they take as many bytes and lose %s; use %s, fp8, or fp32, which "
+            "changes no bit",
+            weft_prec_name(prec), bf16_as_fp16 ? "fp16" : "bf16", bf16_as_fp16 ? "all above 65504" : "3 digits of 11",
+            weft_prec_name(prec));
     if (o->fp8 && o->comm_dtype != WEFT_CP_WIRE_SAME && o->comm_dtype != WEFT_CP_WIRE_FP8)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: fp8 is enabled, so K,V travel as fp8; leave the type of K,V on the wire "
-                                           "out, or set that type alone");
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "attention: fp8 is enabled, so K,V travel as fp8; leave the type of K,V on the wire "
+                         "out, or set that type alone");
     return WEFT_OK;
 }
 

@@ -64,7 +64,8 @@ static int64_t max_docs_of(const weft_tokens *t, const part *p, int64_t T)
 static weft_status check_options(const weft_tokens *t, const weft_batch_options *o)
 {
     if (o->T < 1 || o->T == INT64_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: a sequence length of %lld; expected at least 1", t->path, (long long)o->T);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: a sequence length of %lld; expected at least 1", t->path,
+                         (long long)o->T);
     if (!(o->valid_fraction >= 0 && o->valid_fraction < 1))
         return weft_fail(WEFT_ERR_REFUSED, "%s: %g of the tokens for evaluation; expected 0 <= x < 1", t->path,
                          o->valid_fraction);
@@ -88,16 +89,18 @@ static weft_status check_windows(const weft_tokens *t, const weft_batches *b)
         return weft_fail(WEFT_ERR_REFUSED, "%s: %lld tokens for training; even a sequence of 1 token needs 2", t->path,
                          (long long)have);
     if (b->train.windows == 0)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %lld tokens for training, one sequence of T = %lld needs %lld; the largest T "
-                                           "that works is %lld", t->path, (long long)have, (long long)b->o.T,
-                         (long long)b->o.T + 1, (long long)have - 1);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s: %lld tokens for training, one sequence of T = %lld needs %lld; the largest T "
+                         "that works is %lld",
+                         t->path, (long long)have, (long long)b->o.T, (long long)b->o.T + 1, (long long)have - 1);
     if (b->o.valid_fraction == 0 || b->valid.windows > 0) return WEFT_OK;
     const double works = fraction_that_works(t->count, b->o.T);
     char advice[64] = "use 0 (none) or a shorter T";
     if (works > 0) weft_format(advice, sizeof advice, "use %g, or 0 (none)", works);
-    return weft_fail(WEFT_ERR_REFUSED, "%s: a valid-fraction of %g is %lld tokens for evaluation, one sequence of T = %lld needs "
-                                       "%lld; %s", t->path, b->o.valid_fraction, (long long)eval, (long long)b->o.T,
-                     (long long)b->o.T + 1, advice);
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "%s: a valid-fraction of %g is %lld tokens for evaluation, one sequence of T = %lld needs "
+                     "%lld; %s",
+                     t->path, b->o.valid_fraction, (long long)eval, (long long)b->o.T, (long long)b->o.T + 1, advice);
 }
 
 weft_status weft_batches_create(weft_batches **out, weft_arena *arena, const weft_tokens *tokens,
@@ -105,9 +108,14 @@ weft_status weft_batches_create(weft_batches **out, weft_arena *arena, const wef
 {
     WEFT_TRY(check_options(tokens, o));
     const int64_t kept = (int64_t)((double)tokens->count * o->valid_fraction), split = tokens->count - kept;
-    weft_batches made = {.tokens = tokens, .o = *o, .train = cut(0, split, o->T), .valid = cut(split, tokens->count, o->T)};
+    weft_batches made = {.tokens = tokens,
+                         .o = *o,
+                         .train = cut(0, split, o->T),
+                         .valid = cut(split, tokens->count, o->T)};
     WEFT_TRY(check_windows(tokens, &made));
-    made.max_docs = o->document_mask ? weft_max_i64(max_docs_of(tokens, &made.train, o->T), max_docs_of(tokens, &made.valid, o->T)) : 1;
+    made.max_docs = o->document_mask
+                        ? weft_max_i64(max_docs_of(tokens, &made.train, o->T), max_docs_of(tokens, &made.valid, o->T))
+                        : 1;
     weft_batches *b;
     WEFT_TRY(WEFT_NEW(arena, 1, "batches", &b));
     *b = made;

@@ -20,7 +20,8 @@ weft_status weft_byte_decode(const int32_t *ids, int64_t n, weft_text *out);
 typedef struct weft_tokens weft_tokens;
 /* vocab: ids >= vocab are refused with file and offset; all ids are read once for that. separator: NULL, or
  * the bytes that end a document of a text (they belong to it). Close before the arena goes. */
-weft_status weft_tokens_open(weft_tokens **out, weft_arena *arena, const char *path, const char *separator, int64_t vocab);
+weft_status weft_tokens_open(weft_tokens **out, weft_arena *arena, const char *path, const char *separator,
+                             int64_t vocab);
 void weft_tokens_close(weft_tokens *t);
 int64_t weft_tokens_count(const weft_tokens *t);
 int64_t weft_tokens_docs(const weft_tokens *t);

@@ -7,8 +7,8 @@
 
 /* ---- text ----------------------------------------------------------------------------------------------- */
 
-/* Counts the documents and, unless `offset` is NULL, notes where each ends. A separator belongs to the document before it,
- * so one at the very end begins no document. */
+/* Counts the documents and, unless `offset` is NULL, notes where each ends. A separator belongs to the document before
+ * it, so one at the very end begins no document. */
 static int64_t find_documents(const weft_map *map, const char *separator, int64_t *offset)
 {
     const size_t len = strlen(separator);
@@ -43,21 +43,23 @@ static weft_status open_text(weft_tokens *t, weft_arena *arena, const char *sepa
 static weft_status check_header(const weft_tokens *t, const weft__token_header *h)
 {
     if (h->version != WEFT__TOKEN_VERSION)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: token file of version %u; this program reads version %d", t->path, h->version,
-                         WEFT__TOKEN_VERSION);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: token file of version %u; this program reads version %d", t->path,
+                         h->version, WEFT__TOKEN_VERSION);
     if ((h->width != 2 && h->width != 4) || h->width < weft__token_width(h->vocab))
         return weft_fail(WEFT_ERR_REFUSED, "%s: ids of %u bytes cannot hold a vocabulary of %llu; expected %u", t->path,
                          h->width, (unsigned long long)h->vocab, weft__token_width(h->vocab));
     if (h->vocab < 1 || h->vocab > INT32_MAX || h->tokens < 1 || h->docs < 1)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: a vocabulary of %llu, %llu tokens and %llu documents make no token file",
-                         t->path, (unsigned long long)h->vocab, (unsigned long long)h->tokens, (unsigned long long)h->docs);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s: a vocabulary of %llu, %llu tokens and %llu documents make no token file", t->path,
+                         (unsigned long long)h->vocab, (unsigned long long)h->tokens, (unsigned long long)h->docs);
     size_t offsets, ids, size;
     if (h->tokens > INT64_MAX || h->docs >= INT64_MAX || !weft_mul_size((size_t)h->docs + 1, 8, &offsets) ||
         !weft_mul_size((size_t)h->tokens, h->width, &ids) || !weft_add_size(offsets, ids, &size) ||
         !weft_add_size(size, sizeof *h, &size) || size != t->map.bytes)
-        return weft_fail(WEFT_ERR_REFUSED,
-                         "%s: truncated or damaged: %llu tokens of %u bytes in %llu documents do not make its %zu bytes",
-                         t->path, (unsigned long long)h->tokens, h->width, (unsigned long long)h->docs, t->map.bytes);
+        return weft_fail(
+            WEFT_ERR_REFUSED,
+            "%s: truncated or damaged: %llu tokens of %u bytes in %llu documents do not make its %zu bytes", t->path,
+            (unsigned long long)h->tokens, h->width, (unsigned long long)h->docs, t->map.bytes);
     return WEFT_OK;
 }
 
@@ -68,8 +70,8 @@ static weft_status check_offsets(const weft_tokens *t)
                          (long long)t->offset[0]);
     for (int64_t d = 0; d < t->docs; d++)
         if (t->offset[d + 1] < t->offset[d])
-            return weft_fail(WEFT_ERR_REFUSED, "%s: document %lld ends at token %lld, before its begin at %lld", t->path,
-                             (long long)d, (long long)t->offset[d + 1], (long long)t->offset[d]);
+            return weft_fail(WEFT_ERR_REFUSED, "%s: document %lld ends at token %lld, before its begin at %lld",
+                             t->path, (long long)d, (long long)t->offset[d + 1], (long long)t->offset[d]);
     if (t->offset[t->docs] != t->count)
         return weft_fail(WEFT_ERR_REFUSED, "%s: the documents end at token %lld, the file has %lld tokens", t->path,
                          (long long)t->offset[t->docs], (long long)t->count);
@@ -122,8 +124,8 @@ static weft_status check_ids(const weft_tokens *t, int64_t vocab)
         if (!any_above(t, first, end, (uint32_t)vocab)) continue;
         for (int64_t i = first; i < end; i++)
             if (id_at(t, i) >= (uint32_t)vocab)
-                return weft_fail(WEFT_ERR_REFUSED, "%s: token %lld (byte %lld) has id %u, the vocabulary ends at %lld", t->path,
-                                 (long long)i, (long long)(t->token - t->map.data + i * t->width), id_at(t, i),
+                return weft_fail(WEFT_ERR_REFUSED, "%s: token %lld (byte %lld) has id %u, the vocabulary ends at %lld",
+                                 t->path, (long long)i, (long long)(t->token - t->map.data + i * t->width), id_at(t, i),
                                  (long long)vocab - 1);
     }
     return WEFT_OK;
@@ -137,18 +139,22 @@ static weft_status load(weft_tokens *t, weft_arena *arena, const char *separator
     WEFT_TRY(weft_map_open(&t->map, t->path));
     const bool token_file = t->map.bytes >= 8 && memcmp(t->map.data, WEFT__TOKEN_MAGIC, 8) == 0;
     if (token_file && separator)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: a token file has its own document bounds; leave the separator out", t->path);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: a token file has its own document bounds; leave the separator out",
+                         t->path);
     if (token_file) WEFT_TRY(open_token_file(t, &vocab));
     else WEFT_TRY(open_text(t, arena, separator));
     return check_ids(t, vocab);
 }
 
-weft_status weft_tokens_open(weft_tokens **out, weft_arena *arena, const char *path, const char *separator, int64_t vocab)
+weft_status weft_tokens_open(weft_tokens **out, weft_arena *arena, const char *path, const char *separator,
+                             int64_t vocab)
 {
     if (vocab < 1 || vocab > INT32_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: a vocabulary of %lld; expected 1 to %d", path, (long long)vocab, INT32_MAX);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: a vocabulary of %lld; expected 1 to %d", path, (long long)vocab,
+                         INT32_MAX);
     if (separator && separator[0] == '\0')
-        return weft_fail(WEFT_ERR_REFUSED, "%s: the separator of documents is empty; leave it out for one document", path);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: the separator of documents is empty; leave it out for one document",
+                         path);
     const weft_mark mark = weft_arena_mark(arena);
     weft_tokens *t;
     WEFT_TRY(WEFT_NEW0(arena, 1, "token file", &t));

@@ -10,19 +10,20 @@ static weft_status check_contents(const char *path, const int32_t *ids, int64_t 
                                   int64_t vocab)
 {
     if (n < 1 || docs < 1 || vocab < 1 || vocab > INT32_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %lld tokens in %lld documents with a vocabulary of %lld make no token file",
-                         path, (long long)n, (long long)docs, (long long)vocab);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s: %lld tokens in %lld documents with a vocabulary of %lld make no token file", path,
+                         (long long)n, (long long)docs, (long long)vocab);
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
-            return weft_fail(WEFT_ERR_REFUSED, "%s: token %lld has id %d, the vocabulary ends at %lld", path, (long long)i,
-                             ids[i], (long long)vocab - 1);
+            return weft_fail(WEFT_ERR_REFUSED, "%s: token %lld has id %d, the vocabulary ends at %lld", path,
+                             (long long)i, ids[i], (long long)vocab - 1);
     for (int64_t d = 0; d < docs; d++)
         if (offsets[d + 1] < offsets[d])
             return weft_fail(WEFT_ERR_REFUSED, "%s: document %lld ends at token %lld, before its begin at %lld", path,
                              (long long)d, (long long)offsets[d + 1], (long long)offsets[d]);
     if (offsets[0] != 0 || offsets[docs] != n)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: the documents cover tokens %lld to %lld of %lld", path, (long long)offsets[0],
-                         (long long)offsets[docs], (long long)n);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: the documents cover tokens %lld to %lld of %lld", path,
+                         (long long)offsets[0], (long long)offsets[docs], (long long)n);
     return WEFT_OK;
 }
 

@@ -36,7 +36,8 @@ static weft_status check_shape(weft_mesh_shape n, int world)
     if (product == world) return WEFT_OK;
     if (world % n.cp == 0)
         return weft_fail(WEFT_ERR_REFUSED, "mesh: tp %d x cp %d x dp %d x pp %d needs %lld ranks, the world has %d; "
-                         "with cp = %d give dp = %d", n.tp, n.cp, n.dp, n.pp, (long long)product, world, n.cp, world / n.cp);
+                         "with cp = %d give dp = %d", n.tp, n.cp, n.dp, n.pp, (long long)product, world, n.cp,
+                         world / n.cp);
     return weft_fail(WEFT_ERR_REFUSED, "mesh: tp %d x cp %d x dp %d x pp %d needs %lld ranks, the world has %d; "
                      "give cp = %d and dp = 1, or another cp that divides %d", n.tp, n.cp, n.dp, n.pp,
                      (long long)product, world, world, world);

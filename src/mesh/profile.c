@@ -48,16 +48,16 @@ static double *field(weft_profile *p, int i) { return (double *)((char *)p + key
 /* ---- reading ----------------------------------------------------------------------------------------------- */
 
 /* Above 0, and within `low` and `high`. */
-static weft_status read_positive(const json_t *from, const char *path, const char *prefix, const char *key, double low, double high,
-                                 double *out)
+static weft_status read_positive(const json_t *from, const char *path, const char *prefix, const char *key, double low,
+                                 double high, double *out)
 {
     const json_t *v = json_object_get(from, key);
     if (!v) return weft_fail(WEFT_ERR_REFUSED, "%s: %s%s is missing; a positive number is needed", path, prefix, key);
     double x = json_is_number(v) ? json_number_value(v) : NAN;
     if (!(x > 0 && x >= low && x <= high)) {
         char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-        weft_status st = weft_fail(WEFT_ERR_REFUSED, "%s: %s%s is %.40s; it must be a positive number, %g to %g", path, prefix,
-                                   key, text ? text : "?", low, high);
+        weft_status st = weft_fail(WEFT_ERR_REFUSED, "%s: %s%s is %.40s; it must be a positive number, %g to %g", path,
+                                   prefix, key, text ? text : "?", low, high);
         free(text);
         return st;
     }
@@ -105,7 +105,8 @@ static weft_status read_flops(json_t *root, const char *path, weft_profile *p)
     for (int i = 0; i < WEFT_PREC_COUNT; i++) names[i] = weft_prec_name((weft_prec)i);
     WEFT_TRY(refuse_unknown(flops, path, "flops_per_second.", names, WEFT_PREC_COUNT));
     for (int i = 0; i < WEFT_PREC_COUNT; i++)
-        WEFT_TRY(read_positive(flops, path, "flops_per_second.", names[i], RATE_MIN, RATE_MAX, &p->flops_per_second[i]));
+        WEFT_TRY(read_positive(flops, path, "flops_per_second.", names[i], RATE_MIN, RATE_MAX,
+                               &p->flops_per_second[i]));
     return WEFT_OK;
 }
 
@@ -116,7 +117,8 @@ static weft_status read_root(json_t *root, const char *path, weft_profile *p)
     for (int i = 0; i < REALS; i++) names[i] = keys[i].name;
     names[REALS] = flops_key, names[REALS + 1] = node_key;
     WEFT_TRY(refuse_unknown(root, path, "", names, REALS + 2));
-    for (int i = 0; i < REALS; i++) WEFT_TRY(read_positive(root, path, "", names[i], keys[i].low, keys[i].high, field(p, i)));
+    for (int i = 0; i < REALS; i++)
+        WEFT_TRY(read_positive(root, path, "", names[i], keys[i].low, keys[i].high, field(p, i)));
     WEFT_TRY(read_node(root, path, &p->node_ranks));
     return read_flops(root, path, p);
 }

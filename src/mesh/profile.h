@@ -18,8 +18,8 @@ typedef struct weft_profile {
 
 /* A plain machine: good enough to rank strategies, said to be so where it is printed. */
 weft_profile weft_profile_default(void);
-/* JSON with the fields' names (flops_per_second: an object with a rate per precision). Missing and unknown keys, and values
- * that are not positive or of no machine, are refused with file and key. LOCAL */
+/* JSON with the fields' names (flops_per_second: an object with a rate per precision). Missing and unknown keys, and
+ * values that are not positive or of no machine, are refused with file and key. LOCAL */
 weft_status weft_profile_read(weft_profile *out, const char *path);
 weft_status weft_profile_write(const weft_profile *profile, const char *path);
 

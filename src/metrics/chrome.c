@@ -69,7 +69,8 @@ static void add_event(weft_text *out, int rank, int row, const weft_event *e, do
 
 void weft_chrome_open(weft_text *out)
 {
-    weft_text_add(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"name\":\"weft\",\"args\":{}}");
+    weft_text_add(
+        out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"name\":\"weft\",\"args\":{}}");
 }
 
 weft_status weft_chrome_rank(weft_text *out, int rank, const weft_trace *trace, double origin)
@@ -86,7 +87,8 @@ weft_status weft_chrome_rank(weft_text *out, int rank, const weft_trace *trace, 
         r.row[at].end = e[i].end;
         add_event(out, rank, at, &e[i], origin);
     }
-    for (int i = 0; i < r.n; i++) add_name(out, "thread_name", rank, i, r.row[i].track, r.row[i].number > 0 ? r.row[i].number : -1);
+    for (int i = 0; i < r.n; i++)
+        add_name(out, "thread_name", rank, i, r.row[i].track, r.row[i].number > 0 ? r.row[i].number : -1);
     free(e);
     return out->failed ? weft_fail(WEFT_ERR_MEMORY, "no memory for the text of a trace") : WEFT_OK;
 }

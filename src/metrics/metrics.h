@@ -14,7 +14,8 @@ typedef struct weft_record {
     int64_t bytes_logical, messages;  /* of this rank */
     double memory_bytes;          /* held by Weft on this rank, peak */
     double resident_bytes;        /* of the process */
-    double imbalance;             /* visible area of the busiest rank of every micro-batch, over the mean of all ranks */
+    double imbalance;             /* visible area of the busiest rank of every micro-batch, over the mean of all
+                                     ranks */
     double imbalance_time;        /* max / mean seconds in attention kernels over all ranks */
     double eta_seconds;
     bool skipped;
@@ -24,7 +25,8 @@ typedef struct weft_record {
 /* Tokens per second of the whole job: every token counts once, whatever cp is. 0 when the time is unknown. */
 double weft_record_throughput(const weft_record *r);
 
-/* "step   120/2000 | loss 3.4412 | gnorm 0.91 | 18,204 tok/s | eta 0:41:07 | lr 2.90e-04 | comm 7% (2% exposed) | mem ..." */
+/* "step   120/2000 | loss 3.4412 | gnorm 0.91 | 18,204 tok/s | eta 0:41:07 | lr 2.90e-04 | comm 7% (2% exposed) | mem
+ * ..." */
 void weft_record_line(const weft_record *r, weft_text *out);
 
 /* One object per line, flushed; values that are not finite become null + "nonfinite":["loss"]. An existing

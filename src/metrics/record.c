@@ -47,11 +47,12 @@ void weft_record_line(const weft_record *r, weft_text *out)
 {
     char speed[40], mem[32], eta[32];
     /* A narrow terminal shows the first fields only: those that one waits for come first. */
-    weft_text_add(out, "step %5lld/%lld | loss %.4f%s | gnorm %.2f | %s tok/s | eta %s", (long long)r->step, (long long)r->steps,
-                  unsigned_nan(r->loss), r->skipped ? " | skipped" : "", unsigned_nan(r->grad_norm),
-                  thousands(weft_record_throughput(r), speed, sizeof speed), weft_format_duration(r->eta_seconds, eta, sizeof eta));
-    weft_text_add(out, " | lr %.2e | comm %.0f%% (%.0f%% exposed) | mem %s", r->lr, 100 * r->comm_share, 100 * r->exposed_share,
-                  memory(r->memory_bytes, mem, sizeof mem));
+    weft_text_add(out, "step %5lld/%lld | loss %.4f%s | gnorm %.2f | %s tok/s | eta %s", (long long)r->step,
+                  (long long)r->steps, unsigned_nan(r->loss), r->skipped ? " | skipped" : "",
+                  unsigned_nan(r->grad_norm), thousands(weft_record_throughput(r), speed, sizeof speed),
+                  weft_format_duration(r->eta_seconds, eta, sizeof eta));
+    weft_text_add(out, " | lr %.2e | comm %.0f%% (%.0f%% exposed) | mem %s", r->lr, 100 * r->comm_share,
+                  100 * r->exposed_share, memory(r->memory_bytes, mem, sizeof mem));
 }
 
 double weft_resident_bytes(void)

@@ -23,7 +23,8 @@ static weft_status check_sizes(const weft_model_config *c, const weft__keys *k, 
     WEFT_TRY(check_size(where, k->D, c->D));
     WEFT_TRY(check_size(where, k->max_position, c->max_position));
     if (!(c->norm_eps > 0 && c->norm_eps <= 1)) /* beyond that a norm only shrinks its input */
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %g; it must be above 0 and at most 1, as 1e-5", where, k->eps, c->norm_eps);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %g; it must be above 0 and at most 1, as 1e-5", where, k->eps,
+                         c->norm_eps);
     return WEFT_OK;
 }
 
@@ -31,13 +32,13 @@ static weft_status check_heads(const weft_model_config *c, const weft__family *f
 {
     const weft__keys *k = f->keys;
     if (c->H % c->Hkv)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %d and %s is %d; the first must be a multiple of the second", where,
-                         k->H, c->H, k->Hkv, c->Hkv);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %d and %s is %d; the first must be a multiple of the second",
+                         where, k->H, c->H, k->Hkv, c->Hkv);
     if (c->D > WEFT_ATTN_MAX_D)
         return weft_fail(WEFT_ERR_REFUSED, "%s: the head size is %d; at most %d works", where, c->D, WEFT_ATTN_MAX_D);
     if (c->rope.type != WEFT_ROPE_NONE && c->D % 2)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %d; rotary positions turn pairs and need an even head size", where,
-                         k->D, c->D);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %d; rotary positions turn pairs and need an even head size",
+                         where, k->D, c->D);
     if (f->conv1d && (c->Hkv != c->H || (int64_t)c->H * c->D != c->C))
         return weft_fail(WEFT_ERR_REFUSED, "%s: n_embd %lld must be n_head %d times the head size %d", where,
                          (long long)c->C, c->H, c->D);
@@ -83,8 +84,8 @@ static weft_status check_rope(const weft_model_config *c, const weft__family *f,
 static weft_status check_id(const weft_model_config *c, const char *where, const char *key, int64_t id)
 {
     if (id < -1 || id >= c->V)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %lld; it must be below vocab_size %lld", where, key, (long long)id,
-                         (long long)c->V);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %lld; it must be below vocab_size %lld", where, key,
+                         (long long)id, (long long)c->V);
     return WEFT_OK;
 }
 

@@ -57,7 +57,8 @@ static weft_status read_scaling(const weft__cfg *r, weft_rope_config *rope)
     WEFT_TRY(weft__cfg_f64(r, "rope_theta", rope->theta, &rope->theta));
     WEFT_TRY(weft__cfg_f64(r, "partial_rotary_factor", 1, &partial));
     if (partial != 1)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %spartial_rotary_factor is %g; only 1 works", r->path, r->prefix, partial);
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %spartial_rotary_factor is %g; only 1 works", r->path, r->prefix,
+                         partial);
     if (rope->type == WEFT_ROPE_PLAIN) return WEFT_OK;
     WEFT_TRY(weft__cfg_f64(r, "factor", -1, &rope->factor));
     if (rope->type == WEFT_ROPE_LLAMA3) WEFT_TRY(read_llama3(r, rope));
@@ -69,7 +70,8 @@ static weft_status read_section(const weft__cfg *r, const char *key, const char 
 {
     const json_t *v = weft__cfg_get(r, key);
     if (!v) return WEFT_OK;
-    if (!json_is_object(v)) return weft_fail(WEFT_ERR_REFUSED, "%s: %s is no object; null or an object works", r->path, key);
+    if (!json_is_object(v))
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is no object; null or an object works", r->path, key);
     if (json_object_get(v, "full_attention") || json_object_get(v, "sliding_attention"))
         return weft_fail(WEFT_ERR_REFUSED, "%s: %s differs by layer type; one set for all layers works", r->path, key);
     weft__cfg inner = {.path = r->path, .prefix = prefix, .object = v};

@@ -18,9 +18,10 @@ weft_status weft__positions_check(const weft_model *m, const weft_shard *shard)
         const weft_segment *s = &shard->seg[i];
         int64_t last = s->start + weft_segment_step(s, s->len - 1);
         if (s->len > 0 && last >= m->config.max_position)
-            return weft_fail(WEFT_ERR_REFUSED, "a document reaches position %lld; this model has learned positions below "
-                             "%s = %lld only", (long long)last, m->family->keys->max_position,
-                             (long long)m->config.max_position);
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "a document reaches position %lld; this model has learned positions below "
+                             "%s = %lld only",
+                             (long long)last, m->family->keys->max_position, (long long)m->config.max_position);
     }
     return WEFT_OK;
 }

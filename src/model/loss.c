@@ -37,7 +37,8 @@ static double sum_of(const void *nll, weft_dtype type, int64_t rows)
 }
 
 /* p holds the chunk's rows; n (C) [rows, C] becomes its gradient when backward. */
-static weft_status chunk_loss(weft__pass *p, void *n, void *nll, const int32_t *target, bool backward, double grad_scale)
+static weft_status chunk_loss(weft__pass *p, void *n, void *nll, const int32_t *target, bool backward,
+                              double grad_scale)
 {
     weft_model *m = p->m;
     int64_t V = m->config.V, C = m->config.C;

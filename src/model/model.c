@@ -13,8 +13,10 @@ static weft_status check_options(const weft_model_options *o)
 {
     int64_t tokens;
     if (o->B < 1 || o->T < 1 || o->max_docs < 1 || o->slots < 1)
-        return weft_fail(WEFT_ERR_REFUSED, "model: %lld sequences of %lld tokens, %lld documents, %d slots; each must be "
-                         "at least 1", (long long)o->B, (long long)o->T, (long long)o->max_docs, o->slots);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "model: %lld sequences of %lld tokens, %lld documents, %d slots; each must be "
+                         "at least 1",
+                         (long long)o->B, (long long)o->T, (long long)o->max_docs, o->slots);
     if (!weft_mul_i64(o->B, o->T, &tokens) || tokens > INT64_MAX / 8)
         return weft_fail(WEFT_ERR_REFUSED, "model: %lld sequences of %lld tokens do not fit into memory sizes",
                          (long long)o->B, (long long)o->T);
@@ -127,7 +129,8 @@ static weft_status alloc_kept(weft_model *m)
     for (int64_t l = 0; l < m->config.L && most > 0; l++) {
         size_t bytes = m->train ? weft_cp_kept_bytes(weft__plan_of(m, l)) : most;
         m->acts[l].kept = m->acts[0].kept;
-        if (m->train || l == 0) WEFT_TRY(weft_arena_alloc(m->arena, (int64_t)bytes, 1, "attention kept", &m->acts[l].kept));
+        if (m->train || l == 0)
+            WEFT_TRY(weft_arena_alloc(m->arena, (int64_t)bytes, 1, "attention kept", &m->acts[l].kept));
     }
     return WEFT_OK;
 }

@@ -32,7 +32,8 @@ static int64_t add(walk *w, int64_t rows, int64_t cols, const char *name)
         weft_spec *s = &w->spec[w->out->n];
         char full[128];
         snprintf(full, sizeof full, "%s%s", w->prefix, name);
-        *s = (weft_spec){.nd = cols ? 2 : 1, .shape = {rows, cols}, .offset = offset, .count = count, .decay = cols > 0};
+        *s =
+            (weft_spec){.nd = cols ? 2 : 1, .shape = {rows, cols}, .offset = offset, .count = count, .decay = cols > 0};
         weft_status st = weft_arena_strdup(w->arena, full, &s->name);
         if (st < 0) w->st = st;
     }
@@ -108,7 +109,8 @@ static void walk_layers(walk *w, weft__layer *layer)
 {
     for (int64_t i = 0; i < w->c->L && !w->overflow; i++) {
         weft__layer l = empty_layer(w->c, w->f);
-        snprintf(w->prefix, sizeof w->prefix, w->f->conv1d ? "transformer.h.%lld." : "model.layers.%lld.", (long long)i);
+        snprintf(w->prefix, sizeof w->prefix, w->f->conv1d ? "transformer.h.%lld." : "model.layers.%lld.",
+                 (long long)i);
         l.first = w->out->count;
         if (w->f->conv1d) gpt2_layer(w, &l);
         else llama_layer(w, &l);

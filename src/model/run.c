@@ -17,8 +17,10 @@ static weft_status check_micro(const weft_model *m, const weft_micro *u, bool ba
                          (long long)u->shard->rows[rank], rank, (long long)m->rows_max);
     for (int64_t i = 0; i < u->shard->rows[rank]; i++)
         if (u->target[i] >= m->config.V)
-            return weft_fail(WEFT_ERR_REFUSED, "target %lld of rank %d is %d; ids below %lld (the vocabulary) or negative "
-                             "ones (no label) work", (long long)i, rank, (int)u->target[i], (long long)m->config.V);
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "target %lld of rank %d is %d; ids below %lld (the vocabulary) or negative "
+                             "ones (no label) work",
+                             (long long)i, rank, (int)u->target[i], (long long)m->config.V);
     return WEFT_OK;
 }
 
@@ -36,7 +38,8 @@ static void rotation_tables(weft_model *m, int64_t rows)
 static weft__pass pass_of(weft_model *m, const weft_micro *u, bool training)
 {
     return (weft__pass){
-        .step = u->step, .training = training, .m = m, .rows = u->shard->rows[weft_comm_rank(m->cp)], .slot = u->slot, .token = u->token, .pos = m->pos,
+        .step = u->step, .training = training, .m = m, .rows = u->shard->rows[weft_comm_rank(m->cp)], .slot = u->slot,
+        .token = u->token, .pos = m->pos,
         .cos = m->cos, .sin = m->sin, .scratch = &m->scratch, .attend = weft__attend_ranks,
     };
 }
@@ -122,7 +125,8 @@ weft_status weft_model_backward(weft_model *m, const weft_micro *micro, weft_gra
     weft__pass p = pass_of(m, micro, true);
     ready_hook hook = {ready, ready_ud};
     if (!m->pending)
-        return weft_fail(WEFT_ERR_REFUSED, "model: backward without its forward; run weft_model_forward with for_backward first");
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "model: backward without its forward; run weft_model_forward with for_backward first");
     m->pending = false;
     return backward_layers(&p, &hook);
 }

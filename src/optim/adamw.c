@@ -56,8 +56,9 @@ weft_status weft_optim_create(weft_optim **out, weft_ctx *ctx, const weft_kern *
     *o = (weft_optim){.ctx = ctx, .arena = arena, .ops = &kern->op[prec], .real = weft_prec_real(prec),
                       .spec = spec, .n = n, .count = count, .options = *options};
     for (int m = 0; m < 2; m++)
-        WEFT_TRY_OR(st, weft_arena_zalloc(arena, count, weft_dtype_size(o->real), m == 0 ? "first moment" : "second moment",
-                                          &o->moment[m]),
+        WEFT_TRY_OR(st,
+                    weft_arena_zalloc(arena, count, weft_dtype_size(o->real), m == 0 ? "first moment" : "second moment",
+                                      &o->moment[m]),
                     destroy_arena);
     *out = o;
     return WEFT_OK;
@@ -99,20 +100,24 @@ static weft_status refuse_norm(const weft_optim *o, const void *gradients, doubl
         const void *g = at_const(o, gradients, s->offset);
         int64_t bad = o->real == WEFT_F64 ? weft_guard_f64(g, s->count, DBL_MAX) : weft_guard_f32(g, s->count, FLT_MAX);
         if (bad >= 0)
-            return weft_fail(WEFT_ERR_NUMERIC,
-                             "step %lld: the gradient norm is %g: grad.%s holds %g at element %lld; the weights were not "
-                             "changed",
-                             (long long)step, norm, s->name, weft_load(g, o->real, bad), (long long)bad);
+            return weft_fail(
+                WEFT_ERR_NUMERIC,
+                "step %lld: the gradient norm is %g: grad.%s holds %g at element %lld; the weights were not "
+                "changed",
+                (long long)step, norm, s->name, weft_load(g, o->real, bad), (long long)bad);
     }
-    return weft_fail(WEFT_ERR_NUMERIC, "step %lld: the gradient norm is %g though every gradient is finite; the weights "
-                     "were not changed", (long long)step, norm);
+    return weft_fail(WEFT_ERR_NUMERIC,
+                     "step %lld: the gradient norm is %g though every gradient is finite; the weights "
+                     "were not changed",
+                     (long long)step, norm);
 }
 
 weft_status weft_optim_update(weft_optim *o, void *weights, const void *gradients, double norm, double lr, int64_t step)
 {
     const weft_optim_options *p = &o->options;
     if (step < 1) return weft_fail(WEFT_ERR_REFUSED, "optimizer: step %lld; steps count from 1", (long long)step);
-    if (!(lr >= 0) || isinf(lr)) return weft_fail(WEFT_ERR_REFUSED, "optimizer: learning rate %g at step %lld", lr, (long long)step);
+    if (!(lr >= 0) || isinf(lr))
+        return weft_fail(WEFT_ERR_REFUSED, "optimizer: learning rate %g at step %lld", lr, (long long)step);
     if (!isfinite(norm)) return refuse_norm(o, gradients, norm, step);
     weft_adamw_args args = {.lr = lr, .beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps, .gscale = 1.0,
                             .c1 = 1.0 - pow(p->beta1, (double)step), .c2 = 1.0 - pow(p->beta2, (double)step)};

@@ -20,7 +20,8 @@ weft_status weft_optim_reduce(weft_optim *o, weft_comm *dp_cp, void *gradients);
 /* Norm of the reduced gradient, each parameter once (LOCAL: every rank holds all of it). */
 double weft_optim_norm(const weft_optim *o, const void *gradients);
 /* Clips by min(1, clip / (norm + 1e-6)) and updates; `step` counts from 1. LOCAL */
-weft_status weft_optim_update(weft_optim *o, void *weights, const void *gradients, double norm, double lr, int64_t step);
+weft_status weft_optim_update(weft_optim *o, void *weights, const void *gradients, double norm, double lr,
+                              int64_t step);
 void *weft_optim_state(weft_optim *o, int which); /* (R) 0: first moment, 1: second */
 
 #endif

@@ -220,18 +220,21 @@ static weft_status rank_body(weft_ctx *ctx, weft_world *world, void *ud)
 static weft_status check(const weft_sim_ask *a)
 {
     if (a->cp < 1 || a->groups < 1 || a->groups > 1 << 16 || a->cp > (1 << 16) / a->groups)
-        return weft_fail(WEFT_ERR_REFUSED, "simulation: %d groups of %d ranks; give at least 1 of each, and at most %d ranks",
-                         a->groups, a->cp, 1 << 16);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "simulation: %d groups of %d ranks; give at least 1 of each, and at most %d ranks", a->groups,
+                         a->cp, 1 << 16);
     if (a->layers < 1) return weft_fail(WEFT_ERR_REFUSED, "simulation: %d layers; at least 1 is needed", a->layers);
     for (int i = 0; i < a->n_traced; i++)
         if (a->traced[i] < 0 || a->traced[i] >= a->cp * a->groups)
-            return weft_fail(WEFT_ERR_REFUSED, "simulation: rank %d to be traced does not exist; there are ranks 0 to %d",
-                             a->traced[i], a->cp * a->groups - 1);
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "simulation: rank %d to be traced does not exist; there are ranks 0 to %d", a->traced[i],
+                             a->cp * a->groups - 1);
     return WEFT_OK;
 }
 
 /* Without documents of the caller: one per row. */
-static weft_status make_shard(weft_shard *s, weft_arena *arena, const weft_sim_ask *a, int64_t T, int64_t pos0, bool with_docs)
+static weft_status make_shard(weft_shard *s, weft_arena *arena, const weft_sim_ask *a, int64_t T, int64_t pos0,
+                              bool with_docs)
 {
     int64_t B = a->problem.B, *cu, *first;
     weft_docs docs;
@@ -292,7 +295,9 @@ weft_status weft_simulate(weft_sim_result *out, const weft_sim_ask *ask)
     *out = (weft_sim_result){0};
     WEFT_TRY(check(ask));
     WEFT_TRY(weft_arena_create(&arena, &mem, "simulation", NULL));
-    job j = {.ask = ask, .result = out, .profile = ask->options.profile ? *ask->options.profile : weft_profile_default()};
+    job j = {.ask = ask,
+             .result = out,
+             .profile = ask->options.profile ? *ask->options.profile : weft_profile_default()};
     weft_status st = run_job(&j, arena);
     weft_arena_destroy(arena);
     if (st == WEFT_OK) return WEFT_OK;

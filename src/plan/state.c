@@ -18,7 +18,8 @@ weft_status weft_plan_state_bytes(const weft_model_config *config, weft_prec pre
     if (train) {
         s.gradients = s.weights;
         if (!weft_mul_i64(2, s.weights, &s.moments))
-            return weft_fail(WEFT_ERR_REFUSED, "the optimizer's moments do not fit into 63 bits of bytes; use smaller sizes");
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "the optimizer's moments do not fit into 63 bits of bytes; use smaller sizes");
     }
     *out = s;
     return WEFT_OK;

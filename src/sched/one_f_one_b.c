@@ -10,8 +10,8 @@ int weft_sched_slots(int stages, int stage, int64_t micros)
 weft_status weft_sched_1f1b(int stages, int stage, int64_t micros, weft_sched_op *ops)
 {
     if (stages < 1 || stage < 0 || stage >= stages || micros < 0)
-        return weft_fail(WEFT_ERR_REFUSED, "schedule: stage %d of %d with %lld micro-batches; stages count from 0", stage, stages,
-                         (long long)micros);
+        return weft_fail(WEFT_ERR_REFUSED, "schedule: stage %d of %d with %lld micro-batches; stages count from 0",
+                         stage, stages, (long long)micros);
     int slots = weft_sched_slots(stages, stage, micros);
     int64_t warm_up = slots - 1, n = 0;
     for (int64_t f = 0, b = 0; b < micros;) {

@@ -38,7 +38,8 @@ static weft_status check(const weft_shard *out, const weft_shard *in, int U)
         return weft_fail(WEFT_ERR_REFUSED, "shard: %d ranks in groups of %d do not make %d groups", in->P, U, out->P);
     if (out->capacity < in->first[in->P])
         return weft_fail(WEFT_ERR_REFUSED,
-                         "shard: room for %lld segments, the ranks have %lld; plan for more documents per micro-batch", (long long)out->capacity, (long long)in->first[in->P]);
+                         "shard: room for %lld segments, the ranks have %lld; plan for more documents per micro-batch",
+                         (long long)out->capacity, (long long)in->first[in->P]);
     return WEFT_OK;
 }
 

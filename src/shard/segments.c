@@ -28,7 +28,8 @@ static weft_status append_part(weft__writer *w, const weft_segment *like, const 
     int64_t token = run->token + i / run->run * run->stride + i % run->run;
     bool one_piece = run->run == run->stride || end - i <= run->run;
     return weft__append(w, (weft_segment){.row = like->row, .doc = like->doc,
-                                          .start = token + like->start - like->token, .len = end - i, .run = one_piece ? 1 : run->run,
+                                          .start = token + like->start - like->token, .len = end - i,
+                                          .run = one_piece ? 1 : run->run,
                                           .stride = one_piece ? 1 : run->stride, .token = token});
 }
 

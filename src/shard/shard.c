@@ -18,7 +18,8 @@ weft_status weft_docs_check(const weft_docs *docs)
         if (docs->cu[begin] != 0 || docs->cu[end - 1] != docs->T)
             return weft_fail(WEFT_ERR_REFUSED,
                              "documents: offsets of row %lld run from %lld to %lld, must run from 0 to T = %lld",
-                             (long long)b, (long long)docs->cu[begin], (long long)docs->cu[end - 1], (long long)docs->T);
+                             (long long)b, (long long)docs->cu[begin], (long long)docs->cu[end - 1],
+                             (long long)docs->T);
         for (int64_t i = begin; i + 1 < end; i++)
             if (docs->cu[i + 1] < docs->cu[i])
                 return weft_fail(

@@ -20,7 +20,10 @@ typedef struct weft_segment { /* `len` tokens of one document of one row, in run
 } weft_segment;
 
 /* How far the i-th token of a segment lies behind its first. */
-static inline int64_t weft_segment_step(const weft_segment *s, int64_t i) { return i / s->run * s->stride + i % s->run; }
+static inline int64_t weft_segment_step(const weft_segment *s, int64_t i)
+{
+    return i / s->run * s->stride + i % s->run;
+}
 
 typedef enum {
     WEFT_LAYOUT_CONTIGUOUS, WEFT_LAYOUT_ZIGZAG, WEFT_LAYOUT_STRIPED, WEFT_LAYOUT_BALANCED, WEFT_LAYOUT_COUNT
@@ -40,8 +43,8 @@ typedef struct weft_docs {
     int64_t B, T;
     const int64_t *cu;
     const int64_t *first; /* [B+1] */
-    const int64_t *start; /* position of the first token of document d of row b: start[first[b] + d]; NULL: 0. For queries
-                             that are the last part of a row whose documents begin before them */
+    const int64_t *start; /* position of the first token of document d of row b: start[first[b] + d]; NULL: 0. For
+                             queries that are the last part of a row whose documents begin before them */
 } weft_docs;
 weft_status weft_docs_check(const weft_docs *docs);
 
@@ -55,7 +58,8 @@ typedef struct weft_shard {
     weft_segment *seg;       /* of rank r: seg[first[r]] .. seg[first[r+1]-1] */
     int64_t *first;          /* [P+1] */
     int64_t *rows;           /* [P] tokens of rank r */
-    int64_t sample0;         /* number of row 0 within the step, for dropout's addresses; 0 unless the caller says more */
+    int64_t sample0;         /* number of row 0 within the step, for dropout's addresses; 0 unless the caller says
+                                more */
     struct weft_shard_work *work; /* scratch of weft_shard_make */
 } weft_shard;
 

@@ -1,7 +1,7 @@
 /* attention_bench.c — what one attention layer costs on the ranks of a world: time, time stood still, bytes.
  *
- * The ways to be compared take turns within each repeat, so that whatever else the machine does meets all of them alike; of
- * the repeats the median counts, of the ranks the slowest, because the others wait for it. */
+ * The ways to be compared take turns within each repeat, so that whatever else the machine does meets all of them
+ * alike; of the repeats the median counts, of the ranks the slowest, because the others wait for it. */
 #include "train/attention_case.h"
 
 #include <stdlib.h>
@@ -26,7 +26,8 @@ static weft_status choose_ways(bench *b, const char *progress)
 {
     static const way callback = {.name = "callback", .progress = WEFT_MPI_CALLBACK},
                      helper = {.name = "helper thread", .progress = WEFT_MPI_THREAD};
-    bool only_callback = progress && !strcmp(progress, "callback"), only_helper = progress && !strcmp(progress, "thread");
+    bool only_callback = progress && !strcmp(progress, "callback"),
+         only_helper = progress && !strcmp(progress, "thread");
     if (!b->mpi) {
         b->way[b->ways++] = (way){.name = weft_world_transport(b->world)};
         return WEFT_OK;
@@ -91,7 +92,8 @@ static weft_status settle(bench *b, weft_layer_bench *out)
 static weft_status measure(bench *b, const char *progress, weft_layer_bench *out)
 {
     weft_attention_case *c = b->c;
-    WEFT_TRY(weft_agree(c->comm, weft_arena_alloc(c->arena, (int64_t)weft_cp_kept_bytes(b->plan), 1, "kept by heads", &c->kept)));
+    WEFT_TRY(weft_agree(c->comm, weft_arena_alloc(c->arena, (int64_t)weft_cp_kept_bytes(b->plan), 1, "kept by heads",
+                                                  &c->kept)));
     b->io = weft__case_io(c);
     WEFT_TRY(weft_cp_bind(b->plan, 0, weft__case_queries(c), &c->shard_kv));
     WEFT_TRY(choose_ways(b, progress));
@@ -119,7 +121,8 @@ weft_status weft_bench_attention(weft_world *world, const weft_run *r, const cha
     uint64_t seed = (uint64_t)r->o->seed;
     weft_attention_case c = {.name = "--make", .run = r, .ctx = weft_world_ctx(world), .C = weft_prec_compute(r->prec),
                              .R = weft_prec_real(r->prec), .seed = seed,
-                             .problem = {.prec = r->prec, .layout = r->layout, .need_backward = true, .slots = 1, .seed = seed}};
+                             .problem = {.prec = r->prec, .layout = r->layout, .need_backward = true, .slots = 1,
+                                         .seed = seed}};
     bench b = {.c = &c, .world = world, .mpi = !strcmp(weft_world_transport(world), "mpi")};
     weft_mesh mesh = {0};
     weft_status st;

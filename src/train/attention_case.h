@@ -17,7 +17,8 @@ typedef struct weft_attention_case {
     uint64_t seed;              /* of a made case's values */
     double file_dropout;        /* with which the file's expected values were computed */
     int64_t file_seed;          /* of that dropout; -1: not known */
-    int64_t spots, *spot;       /* made: the query tokens in [0, B*Tq) that have an output gradient, ascending; 0: all */
+    int64_t spots, *spot;       /* made: the query tokens in [0, B*Tq) that have an output gradient, ascending; 0:
+                                   all */
     weft_docs docs, q_docs;     /* documents of keys, of queries */
     const weft_run *run;
     weft_ctx *ctx;
@@ -40,8 +41,8 @@ static inline const weft_shard *weft__case_shard(const weft_attention_case *c, i
     return weft__case_of_keys(tensor) ? &c->shard_kv : &c->shard_q;
 }
 
-/* verify_attention.c: the case's file or text and this rank's documents (path NULL: made); this rank's rows; what forward and
- * backward are given. LOCAL */
+/* verify_attention.c: the case's file or text and this rank's documents (path NULL: made); this rank's rows; what
+ * forward and backward are given. LOCAL */
 weft_status weft__case_open(weft_attention_case *c, weft_st **file, const char *path);
 weft_status weft__case_prepare(weft_attention_case *c);
 weft_cp_io weft__case_io(const weft_attention_case *c);

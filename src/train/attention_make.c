@@ -49,7 +49,8 @@ static weft_status heads(weft_cp_problem *p, char *text)
 {
     int64_t a = 0, b = 0;
     WEFT_TRY(pair_of("H", text, 1, &a, &b, '/'));
-    if (a > MAX_HEADS) return weft_fail(WEFT_ERR_REFUSED, "--make: H=%lld; at most %d query heads", (long long)a, MAX_HEADS);
+    if (a > MAX_HEADS)
+        return weft_fail(WEFT_ERR_REFUSED, "--make: H=%lld; at most %d query heads", (long long)a, MAX_HEADS);
     if (b > a || a % b)
         return weft_fail(WEFT_ERR_REFUSED, "--make: H=%lld/%lld; query heads must be a multiple of key/value heads",
                          (long long)a, (long long)b);
@@ -62,7 +63,8 @@ static weft_status head_sizes(weft_cp_problem *p, char *text)
     int64_t a = 0, b = 0;
     WEFT_TRY(pair_of("D", text, 1, &a, &b, '/'));
     if (a > WEFT_ATTN_MAX_D || b > WEFT_ATTN_MAX_D)
-        return weft_fail(WEFT_ERR_REFUSED, "--make: D=%lld/%lld; at most %d", (long long)a, (long long)b, WEFT_ATTN_MAX_D);
+        return weft_fail(WEFT_ERR_REFUSED, "--make: D=%lld/%lld; at most %d", (long long)a, (long long)b,
+                         WEFT_ATTN_MAX_D);
     p->D = (int)a, p->Dv = (int)b;
     return WEFT_OK;
 }
@@ -133,7 +135,8 @@ static int ascending(const void *a, const void *b)
 
 static weft_status make_docs(weft_attention_case *c, const spec *x)
 {
-    weft_status st = weft_docs_from_text(&c->docs, c->arena, x->docs ? x->docs : "*", c->problem.B, c->problem.T, c->seed);
+    weft_status st =
+        weft_docs_from_text(&c->docs, c->arena, x->docs ? x->docs : "*", c->problem.B, c->problem.T, c->seed);
     return st < 0 ? weft_fail_at(st, "--make: ") : WEFT_OK;
 }
 

@@ -126,7 +126,8 @@ static weft_status check_finite(const weft_attention_case *c, const char *name, 
 static weft_status read_shapes(weft_attention_case *c)
 {
     weft_cp_problem *p = &c->problem;
-    for (int i = WEFT_CASE_Q; i <= WEFT_CASE_DO; i++) WEFT_TRY(weft_st_require(c->file, weft__case_names[i], &c->in[i]));
+    for (int i = WEFT_CASE_Q; i <= WEFT_CASE_DO; i++)
+        WEFT_TRY(weft_st_require(c->file, weft__case_names[i], &c->in[i]));
     const weft_view *q = c->in[WEFT_CASE_Q], *k = c->in[WEFT_CASE_K], *v = c->in[WEFT_CASE_V];
     char text[96];
     for (int i = WEFT_CASE_Q; i <= WEFT_CASE_V; i++)

@@ -109,7 +109,8 @@ static double score_of(const spots *s, int64_t i, int h, int64_t j, double *slop
     const spot_row *r = &s->row[i];
     int64_t g = h / (p->H / p->Hkv);
     *slope = 1;
-    if (s->index[j] / p->T != r->b || s->doc[j] != r->doc || !weft_visible(&p->mask, r->pos, s->pos[j])) return -INFINITY;
+    if (s->index[j] / p->T != r->b || s->doc[j] != r->doc || !weft_visible(&p->mask, r->pos, s->pos[j]))
+        return -INFINITY;
     double y = p->scale * dot(s->q + (i * p->H + h) * p->D, c->mine[WEFT_CASE_K], c->C, (j * p->Hkv + g) * p->D, p->D);
     if (p->softcap > 0) {
         double t = tanh(y / p->softcap);
@@ -180,9 +181,9 @@ static weft_status outputs(spots *s)
 /* The square of what dS = scale P (dP - delta) slope is made of before it cancels. dP and delta are dot products, each
  * rounded as its own products are large; their difference may be nothing at all: a query that sees one key has
  * dP = delta and dQ = dK = 0, and what is computed of it is that rounding alone. The slope 1 - tanh^2 of a softcap is a
- * difference, too, of 1 and almost 1. So an error of dQ and dK can be judged against these terms only. Added as squares,
- * as roundings of either sign add up: where nothing cancels, that is one to two times the norm of the gradient itself,
- * and the limit hardly less sharp than without. */
+ * difference, too, of 1 and almost 1. So an error of dQ and dK can be judged against these terms only. Added as
+ * squares, as roundings of either sign add up: where nothing cancels, that is one to two times the norm of the gradient
+ * itself, and the limit hardly less sharp than without. */
 static double terms_of(const spots *s, int64_t x, int64_t j, double keep, double difference)
 {
     const weft_attention_case *c = s->c;
@@ -285,7 +286,8 @@ static weft_status compare_queries(const spots *s, weft_arena *arena, weft_repor
     const weft_attention_case *c = s->c;
     const weft_cp_problem *p = &c->problem;
     int me = weft_comm_rank(c->comm);
-    int64_t rows = c->shard_q.rows[me], *index = NULL, *pos = NULL, od = (int64_t)p->H * p->Dv, qd = (int64_t)p->H * p->D;
+    int64_t rows = c->shard_q.rows[me], *index = NULL, *pos = NULL, od = (int64_t)p->H * p->Dv,
+            qd = (int64_t)p->H * p->D;
     sums o = {0, 0}, dq = {0, 0};
     double lse = 0;
     WEFT_TRY(WEFT_NEW(arena, rows, "index", &index));
@@ -319,7 +321,8 @@ static weft_status compare(const spots *s, weft_arena *arena, weft_report *repor
     WEFT_TRY(add(c, report, "dk", dk, fmax(floor, sqrt(s->dk_terms)), limit));
     WEFT_TRY(add(c, report, "dv", dv, floor, limit));
     if (!c->sinks) return WEFT_OK;
-    if (weft_comm_rank(c->comm) == 0) compare_row(&dsinks, s->dsinks, c->dsinks, c->R, 0, p->H); /* the same on all ranks */
+    /* the same on all ranks */
+    if (weft_comm_rank(c->comm) == 0) compare_row(&dsinks, s->dsinks, c->dsinks, c->R, 0, p->H);
     return add(c, report, "dsinks", dsinks, floor, limit);
 }
 

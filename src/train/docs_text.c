@@ -57,7 +57,8 @@ static void random_lengths(uint64_t seed, int64_t T, int64_t *cu, int64_t n)
     cu[n] = T;
 }
 
-weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T, uint64_t seed)
+weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T,
+                                uint64_t seed)
 {
     int64_t n = 1, *cu, *first, total;
     bool random = !strncmp(text, "random:", 7);

@@ -28,6 +28,7 @@ weft_status weft_trainer_eval(weft_trainer *t, int64_t sequences, double *loss)
             (long long)available, (long long)T);
     *loss = sum[0] / sum[1];
     if (!isfinite(*loss)) /* a number that nobody should compare with */
-        return weft_fail(WEFT_ERR_NUMERIC, "the held-out loss is not finite: the weights are damaged, or training diverged");
+        return weft_fail(WEFT_ERR_NUMERIC,
+                         "the held-out loss is not finite: the weights are damaged, or training diverged");
     return WEFT_OK;
 }

@@ -43,7 +43,8 @@ static int32_t sample(const void *logits, weft_dtype t, int64_t V, const weft_sa
 }
 
 /* In pieces, so that a long prompt can be watched; whole ones of the decoder's, so the bits are the same. */
-static weft_status feed_prompt(weft_decoder *d, const int32_t *prompt, int64_t n, const weft_sampling *s, void *logits, void *ud)
+static weft_status feed_prompt(weft_decoder *d, const int32_t *prompt, int64_t n, const weft_sampling *s, void *logits,
+                               void *ud)
 {
     enum { PIECE = 512 };
     for (int64_t first = 0; first < n; first += PIECE) {

@@ -40,8 +40,8 @@ static weft_status settle_size(const naming *given, int n, const weft_opts *opts
         const naming *x = &given[i];
         if (!x->size || x->source < strongest) continue;
         if (flag && x->source == strongest && *cp != x->size)
-            return weft_fail(WEFT_ERR_REFUSED, "%s %lld and %s %lld disagree; give one of them", x->flag, (long long)x->size,
-                             flag, (long long)*cp);
+            return weft_fail(WEFT_ERR_REFUSED, "%s %lld and %s %lld disagree; give one of them", x->flag,
+                             (long long)x->size, flag, (long long)*cp);
         *cp = x->size;
         strongest = x->source;
         flag = x->flag;
@@ -93,7 +93,8 @@ static weft_cp_wire wire_of(const char *name)
 
 weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft_run_options *o, int64_t *cp)
 {
-    run->cp = (weft_cp_options){.overlap = o->async_cp_comm, .head_size = (int)o->cp_head_size, .keep_heads = o->cp_keep_heads,
+    run->cp = (weft_cp_options){.overlap = o->async_cp_comm, .head_size = (int)o->cp_head_size,
+                                .keep_heads = o->cp_keep_heads,
                                 .comm_dtype = wire_of(o->cp_comm_dtype), .grad_dtype = wire_of(o->cp_grad_dtype),
                                 .fp8 = o->fp8, .buffer_bytes = (size_t)o->cp_buffer};
     WEFT_TRY(settle_names(run, opts, o, cp));
@@ -106,8 +107,10 @@ weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft
         run->cp.profile = &run->profile;
     }
     if (o->cp_buffer && o->cp_buffer < 64 << 10)
-        return weft_fail(WEFT_ERR_REFUSED, "--cp-aggregation-buffer-size %lld: pieces that small only add messages; give at "
-                                           "least 64K, or 0 for whole blocks", (long long)o->cp_buffer);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "--cp-aggregation-buffer-size %lld: pieces that small only add messages; give at "
+                         "least 64K, or 0 for whole blocks",
+                         (long long)o->cp_buffer);
     return WEFT_OK;
 }
 

@@ -1,8 +1,9 @@
-/* run_dir.c — the folder of a run belongs to one run at a time, and its files to one run only. Old checkpoints under a new
- * config.yaml would be taken for the new run's, and two runs that write the same names would mix.
+/* run_dir.c — the folder of a run belongs to one run at a time, and its files to one run only. Old checkpoints under a
+ * new config.yaml would be taken for the new run's, and two runs that write the same names would mix.
  *
- * The lock is on metrics.jsonl, which is open for writing during the whole run, and not on the folder: network file systems
- * lock only what is open for writing. The kernel lets it go with the process, so a killed run leaves no lock behind. */
+ * The lock is on metrics.jsonl, which is open for writing during the whole run, and not on the folder: network file
+ * systems lock only what is open for writing. The kernel lets it go with the process, so a killed run leaves no lock
+ * behind. */
 #include "train/trainer_impl.h"
 
 #include <dirent.h>
@@ -25,7 +26,8 @@ static weft_status lock_file(const char *dir, int *lock)
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd < 0) return weft_fail(WEFT_ERR_IO, "cannot write metrics to %s: %s", path, strerror(errno));
     weft_status st = WEFT_OK;
-    if (fstat(fd, &s) || !S_ISREG(s.st_mode)) st = weft_fail(WEFT_ERR_REFUSED, "%s is not a plain file; move it away", path);
+    if (fstat(fd, &s) || !S_ISREG(s.st_mode))
+        st = weft_fail(WEFT_ERR_REFUSED, "%s is not a plain file; move it away", path);
     else if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) /* other errors: a file system without locks */
         st = weft_fail(WEFT_ERR_REFUSED, "another run is writing into %s; let it end, or choose another --name", dir);
     if (st < 0) close(fd);

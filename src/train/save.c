@@ -69,9 +69,9 @@ static bool is_checkpoint_file(const char *name)
     return p && (!*p || weft__is_temporary_end(p));
 }
 
-/* For every file in `dir`: removed, or only looked at. The first one that is not a checkpoint's, or cannot be removed, ends
- * it: its name is in odd[n], empty for the folder itself, and errno tells why, 0 for a file of somebody else's. Writes no
- * message: a failure may have been told already. */
+/* For every file in `dir`: removed, or only looked at. The first one that is not a checkpoint's, or cannot be removed,
+ * ends it: its name is in odd[n], empty for the folder itself, and errno tells why, 0 for a file of somebody else's.
+ * Writes no message: a failure may have been told already. */
 static bool each_file(const char *dir, bool remove, char *odd, size_t n)
 {
     DIR *d = opendir(dir);
@@ -81,7 +81,8 @@ static bool each_file(const char *dir, bool remove, char *odd, size_t n)
     for (struct dirent *e; fine && (e = readdir(d));) {
         struct stat s;
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        fine = is_checkpoint_file(e->d_name) && !fstatat(dirfd(d), e->d_name, &s, AT_SYMLINK_NOFOLLOW) && S_ISREG(s.st_mode);
+        fine = is_checkpoint_file(e->d_name) && !fstatat(dirfd(d), e->d_name, &s, AT_SYMLINK_NOFOLLOW) &&
+               S_ISREG(s.st_mode);
         if (fine && remove && unlinkat(dirfd(d), e->d_name, 0)) fine = false, why = errno;
         if (!fine) snprintf(odd, n, "/%s", e->d_name);
     }
@@ -98,8 +99,10 @@ weft_status weft__check_checkpoint(const char *dir)
         return weft_fail(WEFT_ERR_REFUSED, "%s is no folder of a run; move it away, or choose another --name", dir);
     if (each_file(dir, false, odd, sizeof odd)) return WEFT_OK;
     if (errno) return weft_fail(WEFT_ERR_IO, "cannot read %s: %s", dir, strerror(errno));
-    return weft_fail(WEFT_ERR_REFUSED, "%s%s is no file of a checkpoint, so its folder is not removed; move it away, or choose "
-                     "another --name", dir, odd);
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "%s%s is no file of a checkpoint, so its folder is not removed; move it away, or choose "
+                     "another --name",
+                     dir, odd);
 }
 
 weft_status weft__remove_checkpoint(const char *dir)

@@ -80,7 +80,8 @@ weft_status weft_run_model_config(const weft_run *run, weft_model_config *out);
 
 /* "100,0,*,7": lengths in order, one of them * for what is left; "random:8": so many, cut at random tokens. The same in
  * every row. LOCAL */
-weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T, uint64_t seed);
+weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T,
+                                uint64_t seed);
 
 /* ---- one rank's machinery for a run --------------------------------------------------------------- */
 
@@ -135,11 +136,13 @@ void weft_trainer_destroy(weft_trainer *t);
 weft_status weft_trainer_step(weft_trainer *t, weft_record *record);
 /* Mean loss over the first `sequences` held-out sequences. COLLECTIVE over the world. */
 weft_status weft_trainer_eval(weft_trainer *t, int64_t sequences, double *loss);
-/* Hugging Face directory: config.json and model.safetensors; complete when it has its name. Rank 0 writes. COLLECTIVE */
+/* Hugging Face directory: config.json and model.safetensors; complete when it has its name. Rank 0 writes.
+ * COLLECTIVE */
 weft_status weft_trainer_save(weft_trainer *t, const char *dir);
-/* Makes the run's folder this run's own: made or, with `overwrite`, cleared of what an earlier run wrote there (checkpoints,
- * metrics, what a killed run left half-written), and of nothing else. What would stand in the way is refused before anything is
- * removed. *lock: a descriptor to close at the end; while it is open, and this process lives, another run is refused. LOCAL */
+/* Makes the run's folder this run's own: made or, with `overwrite`, cleared of what an earlier run wrote there
+ * (checkpoints, metrics, what a killed run left half-written), and of nothing else. What would stand in the way is
+ * refused before anything is removed. *lock: a descriptor to close at the end; while it is open, and this process
+ * lives, another run is refused. LOCAL */
 weft_status weft_run_dir_open(const char *dir, bool overwrite, int *lock);
 const weft_engine *weft_trainer_engine(const weft_trainer *t);
 int64_t weft_trainer_windows(const weft_trainer *t, bool valid);
@@ -149,8 +152,8 @@ weft_status weft_trainer_unigram_entropy(weft_trainer *t, double *nats);
 
 /* The first `steps` steps of the run again, on one rank in this process; *worst: the largest difference to
  * losses[steps]. `progress` after every step. LOCAL */
-weft_status weft_compare_one_rank(const weft_run *run, int threads, const weft_log *log, const double *losses, int64_t steps,
-                                  double *worst, void (*progress)(void *ud, int64_t step), void *ud);
+weft_status weft_compare_one_rank(const weft_run *run, int threads, const weft_log *log, const double *losses,
+                                  int64_t steps, double *worst, void (*progress)(void *ud, int64_t step), void *ud);
 double weft_compare_limit(weft_prec prec);
 
 /* ---- verification --------------------------------------------------------------------------------- */
@@ -182,8 +185,8 @@ typedef struct weft_layer_bench {
     size_t pool_bytes;       /* of the rank with most */
     weft_text plan;          /* the caller frees it */
 } weft_layer_bench;
-/* The made case of run->o->make on the ranks of the world; under MPI by callback and by helper thread in turn, or only in
- * the way that `progress` names (NULL: both). COLLECTIVE */
+/* The made case of run->o->make on the ranks of the world; under MPI by callback and by helper thread in turn, or only
+ * in the way that `progress` names (NULL: both). COLLECTIVE */
 weft_status weft_bench_attention(weft_world *world, const weft_run *run, const char *progress, weft_layer_bench *out);
 
 /* `weft attention CASE`: one attention problem, forward and backward, on the ranks of the world. COLLECTIVE */

@@ -38,8 +38,9 @@ static weft_status take_rows(weft_attention_case *c, int i, int rank)
         char *row = (char *)c->mine[i] + (size_t)(r * width) * to;
         if (!c->file) weft__case_value(c, i, index[r], row);
         else
-            weft_convert(row, c->C, (const char *)c->in[i]->data +
-                                        (size_t)(index[r] * width) * weft_dtype_size(c->in[i]->dtype), c->in[i]->dtype, width);
+            weft_convert(row, c->C,
+                         (const char *)c->in[i]->data + (size_t)(index[r] * width) * weft_dtype_size(c->in[i]->dtype),
+                         c->in[i]->dtype, width);
     }
     weft_arena_release(c->arena, mark);
     return WEFT_OK;
@@ -210,7 +211,8 @@ static weft_status compare(weft_attention_case *c, const weft_st_entry *got, int
 static weft_status collect_one(weft_attention_case *c, int i, weft_st_entry *out)
 {
     const weft_cp_problem *p = &c->problem;
-    bool keys = weft__case_of_keys(i), wide = i == WEFT_CASE_Q || i == WEFT_CASE_K || i == WEFT_CASE_DQ || i == WEFT_CASE_DK;
+    bool keys = weft__case_of_keys(i),
+         wide = i == WEFT_CASE_Q || i == WEFT_CASE_K || i == WEFT_CASE_DQ || i == WEFT_CASE_DK;
     weft_view v = {.dtype = c->R, /* 16-bit results are written as the F32 that they are */
                    .nd = 4,
                    .shape = {p->B, keys ? p->T : p->Tq, keys ? p->Hkv : p->H, wide ? p->D : p->Dv}};

@@ -115,7 +115,8 @@ static void options_are_read_and_recorded(void **state)
 {
     (void)state;
     need_comma();
-    static const weft_opt table[] = {{.key = "train.rate", .flag = "rate", .type = WEFT_OPT_REAL, .offset = offsetof(options, rate),
+    static const weft_opt table[] = {{.key = "train.rate", .flag = "rate", .type = WEFT_OPT_REAL,
+                                      .offset = offsetof(options, rate),
                                       .def = "0.5", .min = 1, .doc = "a rate", .commands = 1}};
     weft_mem mem = {0};
     weft_arena *arena;

@@ -16,7 +16,8 @@ static void g30_sizes_are_exact(void **state)
     assert_false(weft_mul_i64(INT64_C(1) << 32, INT64_C(1) << 31, &n));
     assert_false(weft_mul_size(SIZE_MAX, 2, &out));
     assert_false(weft_add_size(SIZE_MAX, 1, &out));
-    assert_true(weft_ceil_div(0, 5) == 0 && weft_ceil_div(1, 5) == 1 && weft_ceil_div(10, 5) == 2 && weft_ceil_div(11, 5) == 3);
+    assert_true(weft_ceil_div(0, 5) == 0 && weft_ceil_div(1, 5) == 1 && weft_ceil_div(10, 5) == 2 &&
+                weft_ceil_div(11, 5) == 3);
 }
 
 static void blocks_are_aligned_and_apart(void **state)
@@ -169,7 +170,8 @@ static void pool_buffers_are_apart(void **state)
     weft_arena_destroy(a);
 }
 
-/* Each of the activations of a deep model at a long sequence has a chunk of its own: there may be any number of them. */
+/* Each of the activations of a deep model at a long sequence has a chunk of its own: there may be any number of
+ * them. */
 static void any_number_of_large_blocks(void **state)
 {
     (void)state;

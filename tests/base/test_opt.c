@@ -14,12 +14,16 @@ typedef struct values {
 enum { TRAIN = 1, SIM = 2 };
 #define AT(field) offsetof(values, field)
 static const weft_opt table[] = {
-    {.key = "train.steps", .flag = "steps", .type = WEFT_OPT_INT, .offset = AT(steps), .def = "100", .min = 1, .max = 1e9,
+    {.key = "train.steps", .flag = "steps", .type = WEFT_OPT_INT, .offset = AT(steps), .def = "100", .min = 1,
+     .max = 1e9,
      .doc = "optimizer steps", .commands = TRAIN},
     {.key = "cp.size", .flag = "context-parallel-size", .alias = "cp|context-parallel", .type = WEFT_OPT_INT,
-     .offset = AT(cp), .def = "0", .min = 1, .max = 4096, .doc = "ranks that share one sequence; without it the number of ranks that were started divided by all the other sizes, as a line that is long enough to be wrapped",
+     .offset = AT(cp), .def = "0", .min = 1, .max = 4096,
+     .doc = "ranks that share one sequence; without it the number of ranks that were started divided by all the other "
+            "sizes, as a line that is long enough to be wrapped",
      .commands = TRAIN | SIM},
-    {.key = "out", .flag = "out", .type = WEFT_OPT_TEXT, .offset = AT(out), .doc = "folder of the run", .commands = TRAIN},
+    {.key = "out", .flag = "out", .type = WEFT_OPT_TEXT, .offset = AT(out), .doc = "folder of the run",
+     .commands = TRAIN},
     {.key = "cp.strategy", .flag = "cp-strategy", .type = WEFT_OPT_ENUM, .offset = AT(strategy), .def = "auto",
      .choices = "none|pcp|ring|ulysses|auto", .doc = "how attention is split", .commands = TRAIN | SIM},
     {.key = "cp.layout", .flag = "cp-layout", .type = WEFT_OPT_ENUM, .offset = AT(layout), .def = "contiguous",
@@ -32,7 +36,8 @@ static const weft_opt table[] = {
      .doc = "peak learning rate", .commands = TRAIN},
     {.key = "train.clip", .flag = "clip", .type = WEFT_OPT_REAL, .offset = AT(clip), .commands = TRAIN},
     {.key = "train.tf32", .flag = "tf32", .type = WEFT_OPT_BOOL, .offset = AT(tf32), .commands = TRAIN},
-    {.key = "model.window", .flag = "window", .type = WEFT_OPT_INT, .offset = AT(window), .def = "-1", .commands = TRAIN},
+    {.key = "model.window", .flag = "window", .type = WEFT_OPT_INT, .offset = AT(window), .def = "-1",
+     .commands = TRAIN},
     {.key = "note", .type = WEFT_OPT_TEXT, .offset = AT(note), .def = "none", .doc = "free text", .commands = TRAIN},
 };
 enum { N = sizeof table / sizeof *table };
@@ -116,8 +121,9 @@ static void flags_are_taken(void **state)
     fixture *f = *state;
     const char *words[2];
     int n = 0;
-    assert_ok(args(f, 2, &n, words, "a.yaml --steps 7 --cp=4 --lr 1e-2 --no-async-cp-comm --tf32 --window -5 "
-                                    "--cp-layout striped:16 --set cp.strategy=ring --set=note=x=y b --cp-aggregation-buffer-size 64K"));
+    assert_ok(args(f, 2, &n, words,
+                   "a.yaml --steps 7 --cp=4 --lr 1e-2 --no-async-cp-comm --tf32 --window -5 "
+                   "--cp-layout striped:16 --set cp.strategy=ring --set=note=x=y b --cp-aggregation-buffer-size 64K"));
     assert_int_equal(n, 2);
     assert_string_equal(words[0], "a.yaml");
     assert_string_equal(words[1], "b");
@@ -158,7 +164,8 @@ static void flags_are_refused(void **state)
     assert_refused(flags(f, "--lr 1.5"), "--lr: 1.5 is outside 0..1");
     assert_refused(flags(f, "--cp-aggregation-buffer-size 1K"), "1K is below the least value 65536");
     assert_refused(flags(f, "--cp-aggregation-buffer-size -1"), "'-1' is not a size");
-    assert_refused(flags(f, "--cp-strategy rng"), "--cp-strategy: 'rng' is none of none|pcp|ring|ulysses|auto; did you mean 'ring'?");
+    assert_refused(flags(f, "--cp-strategy rng"),
+                   "--cp-strategy: 'rng' is none of none|pcp|ring|ulysses|auto; did you mean 'ring'?");
     assert_refused(flags(f, "--cp-layout striped:0"), "'striped:0' is none of contiguous|zigzag|striped[:k]|balanced");
     assert_refused(flags(f, "--cp-layout striped:"), "'striped:' is none of");
     assert_refused(flags(f, "--cp-layout zigzag:2"), "'zigzag:2' is none of");
@@ -346,15 +353,19 @@ static void values_survive_yaml(void **state)
 {
     fixture *f = *state;
     static const char *const notes[] = {
-        "plain", "two words", "true", "null", "~", "", "-", "--- x", "...", "a: b", "a #b", "'q'", "\"dq\"", "back\\slash",
-        "tab\there", "line\nbreak\n", " lead", "trail ", "*a", "&a", "!t", "%d", "@x", "`x", "[1]", "{a: 1}", "1e5", "/a/b-c.d",
-        "\x01\x1b\x7f", "é√", "\xc2\x85", "\xe2\x80\xa8", "\xef\xbb\xbf", "\xf0\x9f\x98\x80", "no", "0x1F", "a,b", "|", ">", "?",
+        "plain", "two words", "true", "null", "~", "", "-", "--- x", "...", "a: b", "a #b", "'q'", "\"dq\"",
+        "back\\slash",
+        "tab\there", "line\nbreak\n", " lead", "trail ", "*a", "&a", "!t", "%d", "@x", "`x", "[1]", "{a: 1}", "1e5",
+        "/a/b-c.d",
+        "\x01\x1b\x7f", "é√", "\xc2\x85", "\xe2\x80\xa8", "\xef\xbb\xbf", "\xf0\x9f\x98\x80", "no", "0x1F", "a,b", "|",
+        ">", "?",
     };
     f->v.steps = 999999999;
     f->v.async = false;
     f->v.layout = "striped:8";
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) round_trip(f, notes[i], 0.1);
-    static const double reals[] = {0, 1, -1, 0.1, 1.0 / 3, 3e-4, 1e300, 5e-324, 1e-7, 123456789.123456789, 0x1.fffffffffffffp1023};
+    static const double reals[] =
+        {0, 1, -1, 0.1, 1.0 / 3, 3e-4, 1e300, 5e-324, 1e-7, 123456789.123456789, 0x1.fffffffffffffp1023};
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) round_trip(f, "x", reals[i]);
     for (int64_t i = 0; i < 200; i++) round_trip(f, "x", test_normal(5, i) * pow(10.0, (double)(i % 40) - 20));
 }
@@ -436,7 +447,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(defaults_are_set), T(flags_are_taken), T(flags_are_refused), T(other_commands_rows_are_refused),
-        T(a_file_that_names_defaults_asks_for_nothing), T(yaml_is_taken), T(the_command_line_wins_in_any_order), T(yaml_is_refused), T(long_keys_and_files_are_refused),
+        T(a_file_that_names_defaults_asks_for_nothing), T(yaml_is_taken), T(the_command_line_wins_in_any_order),
+        T(yaml_is_refused), T(long_keys_and_files_are_refused),
         T(junk_is_refused_or_harmless), T(values_survive_yaml), T(groups_are_written_once), T(help_is_aligned),
         T(table_marks_what_was_given), T(suggestions_leave_no_memory_behind), T(a_bad_default_is_a_fault_of_the_table),
     };

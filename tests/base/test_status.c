@@ -182,7 +182,8 @@ static void faults_are_parsed(void **state)
     assert_true(f.kind == WEFT_FAULT_SLEEP && f.seconds == 30 && f.rank == 2);
     static const struct { const char *spec, *message; } bad[] = {
         {"sleep", "give whole seconds"}, {"sleep:site=a", "sleep:30"}, {"sleep:0:site=a", "sleep:0"},
-        {"boom", "unknown kind \"boom\""}, {"fail:where=x", "unknown part \"where=x\""}, {"fail:rank=x:site=a", "\"x\""},
+        {"boom", "unknown kind \"boom\""}, {"fail:where=x", "unknown part \"where=x\""},
+        {"fail:rank=x:site=a", "\"x\""},
         {"fail:site=a:hit=0", "passes count from 1"}, {"fail", "names no site"}, {"fail:rank=1", "names no site"},
         {"fail:site=a:rank=4294967297", "rank 4294967297"},
         {"fail:site=0123456789012345678901234567890123456789", "longer than 39 letters"},
@@ -257,7 +258,8 @@ static void ctx_is_mute_and_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_and_exit_codes), cmocka_unit_test(messages), cmocka_unit_test(messages_belong_to_a_thread),
+        cmocka_unit_test(texts_and_exit_codes), cmocka_unit_test(messages),
+        cmocka_unit_test(messages_belong_to_a_thread),
         cmocka_unit_test(try_passes_failures_only), cmocka_unit_test(log_drops_what_is_above_its_level),
         cmocka_unit_test(deadlines_follow_the_clock_hook), cmocka_unit_test(trace_keeps_the_newest),
         cmocka_unit_test(guard_finds_the_first), cmocka_unit_test(faults_are_parsed),

@@ -50,7 +50,8 @@ static void sizes(void **state)
         assert_ok(weft_parse_size(good[i].text, &v));
         assert_true(v == good[i].value);
     }
-    static const char *const bad[] = {"", "-1", "+1", " 1", "1 ", "K", "1KB", "1.5M", "1X", "0x10", "9223372036854775808",
+    static const char *const bad[] = {"", "-1", "+1", " 1", "1 ", "K", "1KB", "1.5M", "1X", "0x10",
+                                      "9223372036854775808",
                                       "9007199254740993K", "99999999999999999999T"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_refused(weft_parse_size(bad[i], &v), bad[i]);
 }

@@ -16,7 +16,8 @@ enum { V = 8, D = 4, COUNT = V * D + D + D * D * 2 + V * D };
 static const weft_spec table[] = {
     {.name = "model.embed_tokens.weight", .nd = 2, .shape = {V, D}, .offset = 0, .count = V * D},
     {.name = "model.norm.weight", .nd = 1, .shape = {D}, .offset = V * D, .count = D},
-    {.name = "model.layers.0.self_attn.q_proj.weight", .nd = 2, .shape = {2 * D, D}, .offset = V * D + D, .count = 2 * D * D},
+    {.name = "model.layers.0.self_attn.q_proj.weight", .nd = 2, .shape = {2 * D, D}, .offset = V * D + D,
+     .count = 2 * D * D},
     {.name = "lm_head.weight", .nd = 2, .shape = {V, D}, .offset = V * D + D + 2 * D * D, .count = V * D},
 };
 enum { N = 4, TIED = 3 }; /* a tied model has no head in its table */
@@ -97,7 +98,8 @@ static void test_shards(void **state)
 
 /* ---- directories that do not fit ------------------------------------------------------------------------ */
 
-typedef struct given { const char *name; weft_dtype dtype; int64_t rows, cols; double base; } given; /* cols 0: one dimension */
+/* cols 0: one dimension */
+typedef struct given { const char *name; weft_dtype dtype; int64_t rows, cols; double base; } given;
 
 static void put_file(const char *file, const given *g, int n)
 {
@@ -127,7 +129,8 @@ static weft_status load(int n, bool tied)
 static void g33_tied(void **state)
 {
     (void)state;
-    const given none[] = {EMBED, NORM, QPROJ}, same[] = {EMBED, NORM, QPROJ, SAME_HEAD}, other[] = {EMBED, NORM, QPROJ, OTHER_HEAD};
+    const given none[] = {EMBED, NORM, QPROJ}, same[] = {EMBED, NORM, QPROJ, SAME_HEAD},
+                other[] = {EMBED, NORM, QPROJ, OTHER_HEAD};
     put_file("model.safetensors", none, 3);
     assert_ok(load(TIED, true));
     assert_refused(load(N, false), "tensor lm_head.weight is missing");
@@ -215,7 +218,8 @@ static void test_index(void **state)
     assert_ok(load(TIED, true));
     index_with(A Q "\"c.safetensors\"");
     assert_refused(load(TIED, true), "names c.safetensors for tensor model.layers.0.self_attn.q_proj.weight");
-    static const char *const escapes[] = {"\"../x\"", "\"/etc/passwd\"", "\"..\"", "\"\"", "\"sub/b.safetensors\"", "7"};
+    static const char *const escapes[] = {"\"../x\"", "\"/etc/passwd\"",       "\"..\"",
+                                          "\"\"",     "\"sub/b.safetensors\"", "7"};
     for (size_t i = 0; i < sizeof escapes / sizeof *escapes; i++) {
         char map[512];
         snprintf(map, sizeof map, A Q "%s", escapes[i]);
@@ -283,7 +287,10 @@ static void test_golden_gpt2(void **state)
     for (int i = 0; i < n; i++) {
         const weft_st_entry *e = weft_st_at(st, i);
         const char *bare = strncmp(e->name, "transformer.", 12) == 0 ? e->name + 12 : e->name;
-        spec[i] = (weft_spec){.name = i % 2 ? bare : e->name, .nd = e->view.nd, .offset = total, .count = weft_view_count(&e->view)};
+        spec[i] = (weft_spec){.name = i % 2 ? bare : e->name,
+                              .nd = e->view.nd,
+                              .offset = total,
+                              .count = weft_view_count(&e->view)};
         memcpy(spec[i].shape, e->view.shape, sizeof e->view.shape);
         total += spec[i].count;
     }

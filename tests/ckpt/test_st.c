@@ -92,7 +92,8 @@ static void test_tensor_descriptions(void **state)
     (void)state;
     refused("{\"w\":1}", 0, "tensor w must have exactly");
     refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "tensor w must have exactly");
-    refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"strides\":[1]}}", 1, "tensor w must have exactly");
+    refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"strides\":[1]}}", 1,
+            "tensor w must have exactly");
     refused("{\"w\":{\"dtype\":\"U9\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "dtype U9");
     refused("{\"w\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "no \"dtype\" text");
     refused("{\"w\":{\"dtype\":\"U8\",\"shape\":1,\"data_offsets\":[0,1]}}", 1, "no \"shape\" list");
@@ -100,12 +101,14 @@ static void test_tensor_descriptions(void **state)
     refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[1.0],\"data_offsets\":[0,1]}}", 1, "dimension 0");
     refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1, "7 dimensions");
     refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,1]}}", 1, "w");
-    refused("{\"w\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0, "data_offsets give 0");
+    refused("{\"w\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0,
+            "data_offsets give 0");
     refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}}", 1, "begin <= end");
     refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[-1,0]}}", 1, "begin <= end");
     refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1, "begin <= end");
     refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,99999999999999999999]}}", 1, "header byte");
-    refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "needs 2 x 4 bytes, its data_offsets give 4");
+    refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
+            "needs 2 x 4 bytes, its data_offsets give 4");
 }
 
 static void test_not_files(void **state)

@@ -9,7 +9,8 @@ fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 # refused PART ARGS...: exit 2, exactly one line on stderr that contains PART, nothing on stdout, no file made.
 refused() {
   local part=$1; shift
-  ( cd "$tmp" && mkdir -p empty && cd empty && timeout 60 "$WEFT" "$@" >../stdout 2>../stderr </dev/null ); local code=$?
+  ( cd "$tmp" && mkdir -p empty && cd empty && timeout 60 "$WEFT" "$@" >../stdout 2>../stderr </dev/null )
+  local code=$?
   [ $code = 2 ] || fail "weft $*: exit $code, wanted 2: $(head -3 "$tmp/stderr")"
   grep -qF -- "$part" "$tmp/stderr" || fail "weft $*: stderr lacks '$part': $(cat "$tmp/stderr")"
   [ "$(wc -l <"$tmp/stderr")" = 1 ] || fail "weft $*: not one line on stderr: $(cat "$tmp/stderr")"

@@ -113,7 +113,9 @@ refused '--sample-tokens' train --data "$case" --model "$WEFT_GOLDEN/models/stor
 # what ranks are told and what they agree on is one line, with one rank's name
 WEFT_FAULT=zzz refused 'unknown kind' attention "$case" --cp 3
 WEFT_LOCAL_RANK=1 refused 'unset WEFT_LOCAL_RANK' attention "$case" --cp 3
-( cd "$tmp" && WEFT_FAULT= timeout 60 "$WEFT" attention "$tmp/causal" --cp 3 2>stderr >stdout ); grep -c 'rank [0-9]*: rank' "$tmp/stderr" | grep -q '^0$' || fail "two ranks in front: $(cat "$tmp/stderr")"
+( cd "$tmp" && WEFT_FAULT= timeout 60 "$WEFT" attention "$tmp/causal" --cp 3 2>stderr >stdout )
+grep -c 'rank [0-9]*: rank' "$tmp/stderr" | grep -q '^0$' ||
+  fail "two ranks in front: $(cat "$tmp/stderr")"
 
 # a model that contradicts itself
 cp -r "$llama" "$tmp/model"
@@ -134,13 +136,17 @@ refused 'token ids' generate "$WEFT_GOLDEN/models/stories260K" --prompt-ids 1,x
 yes 'some text to train on' | head -c 100000 >"$tmp/data.txt"
 refused 'multiple' train --data "$tmp/data.txt" --dp 2 --micro-batch-size 2 --global-batch-size 6 --seq-length 64
 mkdir -p "$tmp/empty/runs/taken" 
-( cd "$tmp/empty" && timeout 60 "$WEFT" train --data ../data.txt --seq-length 64 --steps 1 --name taken >../stdout 2>../stderr ); code=$?
-[ $code = 2 ] && grep -q 'exists already' "$tmp/stderr" || fail "an existing run folder was not refused: $code $(cat "$tmp/stderr")"
+( cd "$tmp/empty" && timeout 60 "$WEFT" train --data ../data.txt --seq-length 64 --steps 1 --name taken >../stdout \
+  2>../stderr ); code=$?
+[ $code = 2 ] && grep -q 'exists already' "$tmp/stderr" ||
+  fail "an existing run folder was not refused: $code $(cat "$tmp/stderr")"
 [ -z "$(ls -A "$tmp/empty/runs/taken")" ] || fail "wrote into an existing run folder"
 rm -rf "$tmp/empty"
 # a path for a name, a result over its own case, nothing to evaluate
 refused 'is a path' train --data "$tmp/data.txt" --seq-length 64 --name ../elsewhere
-for name in ' ' 'a b' $'a\nb' $'\t' 'a*' '$HOME' "it's" 'a\b' '~' 'a;b'; do refused 'cannot be in a name; letters, digits and ._-' train --data "$tmp/data.txt" --seq-length 64 "--name=$name"; done
+for name in ' ' 'a b' $'a\nb' $'\t' 'a*' '$HOME' "it's" 'a\b' '~' 'a;b'; do
+  refused 'cannot be in a name; letters, digits and ._-' train --data "$tmp/data.txt" --seq-length 64 "--name=$name"
+done
 refused 'begin with a dash' train --data "$tmp/data.txt" --seq-length 64 --name=-x
 refused 'at most 200' train --data "$tmp/data.txt" --seq-length 64 --name "$(printf '%201s' '' | tr ' ' a)"
 cp "$case" "$tmp/own.safetensors"
@@ -153,8 +159,10 @@ raw = bytearray(open(sys.argv[1], 'rb').read()); n = struct.unpack('<Q', raw[:8]
 at = 8 + n + json.loads(raw[8:8 + n])['model.norm.weight']['data_offsets'][0]
 raw[at:at + 4] = struct.pack('<f', float('nan')); open(sys.argv[1], 'wb').write(raw)
 P
-( cd "$tmp" && timeout 60 "$WEFT" eval damaged --data data.txt --seq-length 16 --cp 2 >stdout 2>stderr </dev/null ); code=$?
-[ $code = 3 ] && grep -q 'not finite' "$tmp/stderr" || fail "eval of damaged weights: exit $code, $(cat "$tmp/stdout" "$tmp/stderr")"
+( cd "$tmp" && timeout 60 "$WEFT" eval damaged --data data.txt --seq-length 16 --cp 2 >stdout 2>stderr </dev/null )
+code=$?
+[ $code = 3 ] && grep -q 'not finite' "$tmp/stderr" ||
+  fail "eval of damaged weights: exit $code, $(cat "$tmp/stdout" "$tmp/stderr")"
 refused 'nothing to evaluate' eval "$llama" --data "$tmp/data.txt" --eval-sequences 0
 refused 'seq' train --data "$tmp/data.txt" --seq-length 16G
 

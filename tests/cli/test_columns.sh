@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What is printed fits the page: help at any width, and on a terminal the start of a run, which names what was given. A file
-# gets whole lines and all options.
+# What is printed fits the page: help at any width, and on a terminal the start of a run, which names what was given. A
+# file gets whole lines and all options.
 # labels: small noasan
 . "$(dirname "$0")/lib.sh"
 
@@ -48,7 +48,8 @@ P
   ) || fail "on a terminal of $1 columns: $(tail -n 3 "$tmp/stdout")"
 }
 seq 2000 >"$tmp/a-text-whose-name-is-long-enough-for-two-lines-of-a-terminal.txt"
-words="train --data a-text-whose-name-is-long-enough-for-two-lines-of-a-terminal.txt --seq-length 65 --steps 1 --hidden-size 32
+words="train --data a-text-whose-name-is-long-enough-for-two-lines-of-a-terminal.txt --seq-length 65 --steps 1
+  --hidden-size 32
   --num-layers 1 --cp 2 --valid-fraction 0.2 --sample-tokens 150 --overwrite --name wide"
 for columns in 40 80; do
   on_terminal $columns $words
@@ -62,5 +63,6 @@ good $words
 grep -q '^  optim.beta1 *0.9$' "$tmp/stdout" || fail "a file does not get all options"
 grep -q '^\* data.path *a-text.*txt$' "$tmp/stdout" || fail "a file does not get whole lines"
 on_terminal 60 attention "$WEFT_GOLDEN/attention/docs_window.safetensors" --cp 3 --cp-strategy dcp --cp-layout balanced
-[ -z "$(grep '^plan\|^buffers' "$tmp/stdout" | tr -d '\r' | too_wide 60 /dev/stdin)" ] || fail "weft attention: $(head -3 "$tmp/stdout")"
+[ -z "$(grep '^plan\|^buffers' "$tmp/stdout" | tr -d '\r' | too_wide 60 /dev/stdin)" ] ||
+  fail "weft attention: $(head -3 "$tmp/stdout")"
 finish

@@ -24,7 +24,8 @@ sed 's/dropout_seed/maker_number/' "$tmp/one" >"$tmp/unknown"
 while read -r file said flags; do
   good attention "$tmp/$file" $flags --out "$tmp/out"
   grep -q 'nothing was compared' "$tmp/stdout" || fail "$file $flags was compared: $(cat "$tmp/stdout")"
-  grep -Eq "^dropout .*this run's is ${said//_/ }" "$tmp/stdout" || fail "$file $flags: wrong reason: $(cat "$tmp/stdout")"
+  grep -Eq "^dropout .*this run's is ${said//_/ }" "$tmp/stdout" ||
+    fail "$file $flags: wrong reason: $(cat "$tmp/stdout")"
   case $flags in *'--dropout 0') ! grep -q dropout_mask "$tmp/out" || fail "--dropout 0 drops" ;; esac
 done <<'END'
 one 0,_that_of_the_file's_expected_values_is_0.3_with_seed_5 --dropout 0
@@ -33,7 +34,8 @@ one 0.2_with_seed_5,_that --dropout 0.2
 unknown 0.3_with_seed_1,_that_.*_a_seed_that_it_does_not_name --cp 2
 END
 good attention "$WEFT_GOLDEN/attention/sinks.safetensors" --dropout 0.2
-grep -q "this run's is 0.2 with seed 1, that of the file's expected values is 0: not" "$tmp/stdout" || fail "golden: $(cat "$tmp/stdout")"
+grep -q "this run's is 0.2 with seed 1, that of the file's expected values is 0: not" "$tmp/stdout" ||
+  fail "golden: $(cat "$tmp/stdout")"
 refused 'dropout' attention --make "$case" --dropout 1
 refused 'dropout' attention --make "$case" --dropout -0.1
 python3 - "$tmp" <<'P' || fail "the written mask does not explain the results"
@@ -46,7 +48,8 @@ def read(path):
     for name, t in head.items():
         a, b = t['data_offsets']
         code = {'F64': 'd', 'U8': 'B', 'I64': 'q'}[t['dtype']]
-        out[name] = (t['shape'], struct.unpack('<%d%s' % ((b - a) // struct.calcsize(code), code), data[8 + n + a:8 + n + b]))
+        out[name] = (t['shape'], struct.unpack('<%d%s' % ((b - a) // struct.calcsize(code), code),
+                                                    data[8 + n + a:8 + n + b]))
     return out
 folder = sys.argv[1]
 one = read(folder + '/one')

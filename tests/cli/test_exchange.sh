@@ -32,19 +32,23 @@ X
 expect_changed() {
   local names most
   changed "$1" "$2" >"$tmp/changed" || fail "$1 and $2 cannot be compared"
-  names=$(awk '{ printf "%s%s", sep, $1; sep = " " }' "$tmp/changed") most=$(awk '$2 > m { m = $2 } END { print m + 0 }' "$tmp/changed")
+  names=$(awk '{ printf "%s%s", sep, $1; sep = " " }' "$tmp/changed") \
+    most=$(awk '$2 > m { m = $2 } END { print m + 0 }' "$tmp/changed")
   [ "$names" = "$3" ] || fail "$1 against $2: '$names' differ, wanted '$3'"
   awk -v e="$most" -v m="$4" 'BEGIN { exit !(e <= m) }' || fail "$1 against $2: off by $most, more than $4"
 }
 # sent BYTES MESSAGES FLAGS...: what all ranks send in a layer, forward and backward
 sent() {
   local want
-  want="$(awk -v b="$1" 'BEGIN { if (b < 1048576) printf "%.2f KiB", b / 1024; else printf "%.2f MiB", b / 1048576 }') in $2 messages"
+  want=$(awk -v b="$1" 'BEGIN { if (b < 1048576) printf "%.2f KiB", b / 1024; else printf "%.2f MiB", b / 1048576 }')
+  want+=" in $2 messages"
   shift 2
   good bench cp --cp $P --make "$case" "$@"
   grep '^sent' "$tmp/stdout" | grep -qF " $want" || fail "$*: $(grep '^sent' "$tmp/stdout"), wanted $want"
 }
-plan() { good info --plan --cp $P --num-attention-heads $H --num-query-groups $Hkv --kv-channels $D --seq-length $T "$@"; }
+plan() {
+  good info --plan --cp $P --num-attention-heads $H --num-query-groups $Hkv --kv-channels $D --seq-length $T "$@"
+}
 printed() { grep -qE -- "$1" "$tmp/stdout" || fail "nothing like '$1' in: $(head -8 "$tmp/stdout")"; }
 
 # A ring: K,V go P - 1 hops, forward and again backward, then the sums of their gradients.
@@ -68,8 +72,10 @@ run wide --cp-strategy ring --precision bf16
 run wider --cp-strategy ring --precision bf16 --cp-comm-dtype fp32
 expect_changed wide wider '' 0
 refused "none of same|fp32|bf16|fp16|fp8; did you mean 'fp32'?" attention --make "$case" --cp $P --cp-comm-dtype fp64
-refused 'use bf16, fp8, or fp32' attention --make "$case" --cp $P --cp-strategy ring --precision bf16 --cp-comm-dtype fp16
-refused 'use fp16, fp8, or fp32' attention --make "$case" --cp $P --cp-strategy ring --precision fp16 --cp-comm-dtype bf16
+refused 'use bf16, fp8, or fp32' attention --make "$case" --cp $P --cp-strategy ring --precision bf16 \
+  --cp-comm-dtype fp16
+refused 'use fp16, fp8, or fp32' attention --make "$case" --cp $P --cp-strategy ring --precision fp16 \
+  --cp-comm-dtype bf16
 
 # --cp-grad-dtype: the travelling sums alone
 run grad --cp-strategy ring --cp-grad-dtype bf16
@@ -87,7 +93,8 @@ plan --cp-strategy ring --fp8-enabled
 printed "kept per layer $(awk -v b=$((n * W + (n + 15) / 16 * 2 * Hkv)) 'BEGIN { printf "%.2f", b / 1024 }') KiB"
 plan --cp-strategy ring
 printed 'kept per layer 0 B'
-refused 'leave the type of K,V on the wire out' attention --make "$case" --cp $P --cp-strategy ring --fp8-enabled --cp-comm-dtype bf16
+refused 'leave the type of K,V on the wire out' attention --make "$case" --cp $P --cp-strategy ring --fp8-enabled \
+  --cp-comm-dtype bf16
 
 # --cp-head-size: U of the printed plan, and other bits and bytes with it
 for U in 1 2 4; do
@@ -109,7 +116,8 @@ expect_changed kept dcp2 '' 0
 printed '^plan +\(heads U=2 kept '
 h=$((H / 2)) w=$((W / 2)) # of a member: query heads; values of a K,V row
 again=$((n * h * (D * 4 + 8) + n * w * 4))
-forward=$((n * h * D * 4 + n * w * 4 + n * h * (D * 4 + 8))) backward=$((n * h * (D * 4 + 4) + n * h * D * 4 + n * w * 4))
+forward=$((n * h * D * 4 + n * w * 4 + n * h * (D * 4 + 8))) \
+  backward=$((n * h * (D * 4 + 4) + n * h * D * 4 + n * w * 4))
 context=$((3 * 2 * n * w * 4)) # the group's K,V to the other group, twice, and its gradients home
 sent $((P * (forward + backward + again + context))) $((P * 7)) --cp-strategy dcp --cp-head-size 2
 sent $((P * (forward + backward + context))) $((P * 7)) --cp-strategy dcp --cp-head-size 2 --cp-keep-heads
@@ -118,10 +126,12 @@ printed 'kept per layer 0 B'
 plan --cp-strategy dcp --cp-head-size 2 --cp-keep-heads
 least=$((2 * n * (h * (D * 4 + 8) + w * 4)))
 kib=$(sed -n 's/.*kept per layer \([0-9.]*\) KiB.*/\1/p' "$tmp/stdout")
-awk -v k="${kib:-0}" -v b=$least 'BEGIN { exit !(k * 1024 >= b - 6 && k * 1024 < b + 200) }' || fail "$kib KiB are kept, wanted $least bytes and room to align"
+awk -v k="${kib:-0}" -v b=$least 'BEGIN { exit !(k * 1024 >= b - 6 && k * 1024 < b + 200) }' ||
+  fail "$kib KiB are kept, wanted $least bytes and room to align"
 refused 'keeping the head layout asks for dcp' attention --make "$case" --cp $P --cp-strategy ring --cp-keep-heads
 
-# --cp-aggregation-buffer-size: pieces of a message, ceil(bytes / size); no bit depends on who waits for them, or on views
+# --cp-aggregation-buffer-size: pieces of a message, ceil(bytes / size); no bit depends on who waits for them, or on
+# views
 T=2048 D=64 H=2 Hkv=1 n=$((2048 / P)) W=$((2 * 64))
 case="T=$T H=$H/$Hkv D=$D causal window=127"
 block=$((n * W * 4))

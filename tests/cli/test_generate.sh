@@ -36,7 +36,8 @@ good generate "$WEFT_GOLDEN/models/llama" --prompt "In the beginning" --max-new-
 # no token beyond the positions of the model (512), whichever way it got there; a long prompt can be watched
 list() { seq -s ' ' 1 "$1"; }
 good generate "$dir" --prompt-ids "$(list 500)" --max-new-tokens 12
-refused 'a prompt of 500 tokens and 13 more; the model has 512 positions (max_position_embeddings or n_positions of its config.json): --max-new-tokens 12 fits' \
+positions='the model has 512 positions (max_position_embeddings or n_positions of its config.json)'
+refused "a prompt of 500 tokens and 13 more; $positions: --max-new-tokens 12 fits" \
   generate "$dir" --prompt-ids "$(list 500)" --max-new-tokens 13
 good generate "$dir" --prompt-ids "$(list 500)"
 [ "$(wc -w <"$tmp/stdout")" -le 12 ] || fail "the default goes beyond the positions: $(wc -w <"$tmp/stdout")"
@@ -50,7 +51,8 @@ terminal, other_end = pty.openpty()
 watched = subprocess.run(command, stdout=subprocess.PIPE, stderr=other_end, check=True).stdout
 seen = os.read(terminal, 4096)
 alone = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
-sys.exit(not (b"512 of 1500 tokens" in seen and b"1024 of 1500" in seen and seen.endswith(b"\x1b[K") and watched == alone.stdout and not alone.stderr))
+sys.exit(not (b"512 of 1500 tokens" in seen and b"1024 of 1500" in seen and seen.endswith(b"\x1b[K") and
+              watched == alone.stdout and not alone.stderr))
 P
 # control bytes of a model that knows nothing: a pipe gets them, a terminal does not
 python3 - "$WEFT" "$WEFT_GOLDEN/models/llama" <<'P' || fail "control bytes: a terminal got some, or a pipe lost them"

@@ -15,7 +15,8 @@ limited() {
 export OMP_STACKSIZE=64M
 for ranks in 1 3; do
   limited 4000000 attention "$case" --cp $ranks --threads 200
-  [ $code = 2 ] && grep -q '^weft: .*200 threads cannot be started, [0-9]* can .*ulimit -v); --threads [0-9]* fits$' "$tmp/stderr" ||
+  [ $code = 2 ] && grep -q '^weft: .*200 threads cannot be started, [0-9]* can .*ulimit -v); --threads [0-9]* fits$' \
+    "$tmp/stderr" ||
     fail "threads that do not fit, $ranks ranks: exit $code: $(cat "$tmp/stderr")"
   limited 4000000 attention "$case" --cp $ranks --threads 2
   [ $code = 0 ] || fail "threads that fit, $ranks ranks: exit $code: $(cat "$tmp/stderr")"
@@ -27,5 +28,6 @@ small="sim --cp 64 --hidden-size 64 --num-attention-heads 4 --num-layers 1 --thr
 limited 1000000 $small --seq-length 4096
 [ $code = 0 ] || fail "a small simulation: exit $code: $(cat "$tmp/stderr")"
 limited 1000000 $small --seq-length 64M
-[ $code = 3 ] && grep -q '^weft: .*simulated rank .* addresses.*ulimit -v' "$tmp/stderr" || fail "a large simulation: exit $code: $(cat "$tmp/stderr")"
+[ $code = 3 ] && grep -q '^weft: .*simulated rank .* addresses.*ulimit -v' "$tmp/stderr" ||
+  fail "a large simulation: exit $code: $(cat "$tmp/stderr")"
 finish

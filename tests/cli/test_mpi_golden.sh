@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every golden attention case through `mpirun -n P weft attention`, with both MPIs: strategies and layouts take turns over
-# files and numbers of ranks; exactness is judged by the program (exit 1). Ulysses on more ranks than heads must be refused,
-# nothing else may be.
+# Every golden attention case through `mpirun -n P weft attention`, with both MPIs: strategies and layouts take turns
+# over files and numbers of ranks; exactness is judged by the program (exit 1). Ulysses on more ranks than heads must be
+# refused, nothing else may be.
 # labels: long mpi noasan
 # timeout: 1800
 . "$WEFT_SRC/tests/cli/lib.sh"
@@ -11,7 +11,8 @@ i=0 held=0 refusals=0
 heads() {
   local n
   n=$(od -An -t u8 -N8 "$1")
-  tail -c +9 "$1" | head -c $((n)) | grep -ao '"q":{[^}]*}' | sed -n 's/.*"shape": *\[[0-9]*, *[0-9]*, *\([0-9]*\),.*/\1/p'
+  tail -c +9 "$1" | head -c $((n)) | grep -ao '"q":{[^}]*}' |
+    sed -n 's/.*"shape": *\[[0-9]*, *[0-9]*, *\([0-9]*\),.*/\1/p'
 }
 for mpi in openmpi mpich; do
   [ -e "$WEFT_BUILD/libweft_mpi_$mpi.so" ] && command -v "mpirun.$mpi" >/dev/null || continue
@@ -24,7 +25,8 @@ for mpi in openmpi mpich; do
         --mpi-progress callback >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
       what="$mpi, $(basename "$file"), $strategy $layout P=$P"
       if [ $strategy = ulysses ] && [ $P -gt "$H" ]; then
-        [ $code = 2 ] && grep -q "there are $H; use dcp" "$tmp/stderr" || fail "$what: $H heads, exit $code: $(head -1 "$tmp/stderr")"
+        [ $code = 2 ] && grep -q "there are $H; use dcp" "$tmp/stderr" ||
+          fail "$what: $H heads, exit $code: $(head -1 "$tmp/stderr")"
         refusals=$((refusals + 1))
       elif [ $code = 0 ]; then
         held=$((held + 1))
@@ -35,6 +37,7 @@ for mpi in openmpi mpich; do
   done
 done
 [ $((held + refusals)) = $i ] || fail "$held runs hold and $refusals were refused, of $i"
-[ $i = 0 ] || { [ $held -gt $((i * 3 / 4)) ] && [ $refusals -gt 0 ]; } || fail "of $i runs $held hold, $refusals are refused"
+[ $i = 0 ] || { [ $held -gt $((i * 3 / 4)) ] && [ $refusals -gt 0 ]; } ||
+  fail "of $i runs $held hold, $refusals are refused"
 echo "$held of $i runs hold, $refusals are refused for their heads"
 finish

@@ -45,7 +45,8 @@ refused 'none' info --plan --cp 2 --cp-strategy none
 
 sed 's/"latency_seconds"/"latency_secs"/' "$tmp/profile.json" >"$tmp/bad.json"
 refused 'did you mean latency_seconds' info --profile "$tmp/bad.json"
-refused 'did you mean latency_seconds' attention "$WEFT_GOLDEN/attention/sinks.safetensors" --cp 2 --profile "$tmp/bad.json"
+refused 'did you mean latency_seconds' attention "$WEFT_GOLDEN/attention/sinks.safetensors" --cp 2 \
+  --profile "$tmp/bad.json"
 refused 'did you mean latency_seconds' verify x y --profile "$tmp/bad.json"
 refused 'did you mean latency_seconds' eval x --profile "$tmp/bad.json"
 refused 'did you mean latency_seconds' train --profile "$tmp/bad.json"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # labels: small
 # timeout: 100
-# A run's folder holds one run: --overwrite clears it of the one before and of nothing else, and a second one at the same
-# time is refused.
+# A run's folder holds one run: --overwrite clears it of the one before and of nothing else, and a second one at the
+# same time is refused.
 . "$(dirname "$0")/train_lib.sh"
 run="train $model --data $tmp/data.txt --seq-length 64 --threads 1 --runs $tmp/runs"
 folder=$tmp/runs/one
@@ -11,13 +11,15 @@ folder=$tmp/runs/one
 good $run --name one --steps 3 --save-interval 1
 [ -d "$folder/step-00000001" ] && [ -d "$folder/step-00000003" ] || fail "no checkpoints: $(ls "$folder")"
 cp -r "$folder/step-00000003" "$folder/step-00000004.tmp-4711"
-mv "$folder/step-00000004.tmp-4711/model.safetensors" "$folder/step-00000004.tmp-4711/model-00001-of-00002.safetensors.tmp-4711-4712"
+mv "$folder/step-00000004.tmp-4711/model.safetensors" \
+  "$folder/step-00000004.tmp-4711/model-00001-of-00002.safetensors.tmp-4711-4712"
 echo half >"$folder/config.yaml.tmp-4711-4711"
 mkdir "$folder/step-notes"
 for name in notes.txt step-12 config.yaml.tmp-mine config.yaml.bak; do echo mine >"$folder/$name"; done
 good $run --name one --steps 2 --cp 2 --overwrite
 left=$(cd "$folder" && ls | tr '\n' ' ')
-[ "$left" = "config.yaml config.yaml.bak config.yaml.tmp-mine metrics.jsonl notes.txt step-00000002 step-12 step-notes " ] || fail "--overwrite left $left"
+all="config.yaml config.yaml.bak config.yaml.tmp-mine metrics.jsonl notes.txt step-00000002 step-12 step-notes "
+[ "$left" = "$all" ] || fail "--overwrite left $left"
 [ "$(wc -l <"$folder/metrics.jsonl")" = 2 ] || fail "metrics of two runs: $(cat "$folder/metrics.jsonl")"
 
 # what is somebody else's, or is needed, is in the way: nothing is removed
@@ -28,7 +30,8 @@ rm "$folder/step-00000002/notes.txt"
 ln -s "$tmp/elsewhere" "$folder/step-00000007"
 refused 'step-00000007 is no folder of a run' $run --name one --steps 1 --overwrite
 rm "$folder/step-00000007"
-refused 'which --overwrite clears' train --data "$tmp/data.txt" --seq-length 64 --runs "$tmp/runs" --name one --steps 1 --overwrite --model "$folder/step-00000002"
+refused 'which --overwrite clears' train --data "$tmp/data.txt" --seq-length 64 --runs "$tmp/runs" --name one \
+  --steps 1 --overwrite --model "$folder/step-00000002"
 [ "$before" = "$(find "$folder" | sort)" ] || fail "a refusal changed the folder: $(ls "$folder")"
 
 # two at once

@@ -14,7 +14,8 @@ cmp -s "$tmp/first" "$tmp/stdout" || fail "two runs differ: $(diff "$tmp/first" 
 
 # a named list, layouts, groups, documents, layers
 good sim --cp 3 --dp 2 --strategies ring,pcp --layouts contiguous,zigzag,striped --docs 100,0,1,* --sim-layers 3 $shape
-[ "$(grep -cE '^. (ring|pcp) +(contiguous|zigzag|striped)' "$tmp/stdout")" = 6 ] || fail "not six lines: $(cat "$tmp/stdout")"
+[ "$(grep -cE '^. (ring|pcp) +(contiguous|zigzag|striped)' "$tmp/stdout")" = 6 ] ||
+  fail "not six lines: $(cat "$tmp/stdout")"
 good sim --cp 64 --cp-strategy ring --no-hardware-progress --no-async-cp-comm $shape
 good sim --cp 1 $shape
 
@@ -48,7 +49,8 @@ refused 'give one of them' sim --cp 4 --layouts zigzag --cp-layout zigzag $shape
 refused 'layout' sim --cp 4 --layouts zigzug $shape
 refused 'a name is empty' sim --cp 4 --strategies ring,,pcp $shape
 refused 'there are ranks 0 to 3' sim --cp 4 --trace x.json --trace-ranks 2-4 $shape
-for bad in -1:'there are ranks 0 to 3' -1-2:'there are ranks 0 to 3' x:'--trace-ranks x: "x" is not' 1-:'--trace-ranks 1-: "" is not' 2-1:'runs backwards'; do
+for bad in -1:'there are ranks 0 to 3' -1-2:'there are ranks 0 to 3' x:'--trace-ranks x: "x" is not' \
+  1-:'--trace-ranks 1-: "" is not' 2-1:'runs backwards'; do
   refused "${bad#*:}" sim --cp 4 --trace x.json --trace-ranks "${bad%%:*}" $shape
 done
 refused 'could not act without --trace' sim --cp 4 --trace-ranks 2 $shape

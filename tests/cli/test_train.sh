@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # labels: small
 # timeout: 300
-# `weft train` end to end: its folder, the same losses twice, after a kill; eval and reload. Other layouts: test_train_layouts.sh.
+# `weft train` end to end: its folder, the same losses twice, after a kill; eval and reload. Other layouts:
+# test_train_layouts.sh.
 . "$(dirname "$0")/train_lib.sh"
 
 good train $common --name one
@@ -23,12 +24,14 @@ g12_evaluation_is_the_same_on_any_ranks() {
   good eval runs/two/step-00000006 --data data.txt --seq-length 257; a=$(cut -d' ' -f2 "$tmp/stdout")
   good eval runs/two/step-00000006 --data data.txt --seq-length 257 --cp 3; b=$(cut -d' ' -f2 "$tmp/stdout")
   good eval runs/two/step-00000006 --data data.txt --seq-length 257 --dp 3; c=$(cut -d' ' -f2 "$tmp/stdout")
-  python3 -c "import sys; a,b,c=map(float,sys.argv[1:]); sys.exit(not(abs(a-b)<2e-5 and abs(a-c)<2e-5 and 1<a<6))" "$a" "$b" "$c" || fail "evaluation depends on the layout: $a $b $c"
+  python3 -c "import sys; a,b,c=map(float,sys.argv[1:]); sys.exit(not(abs(a-b)<2e-5 and abs(a-c)<2e-5 and 1<a<6))" \
+    "$a" "$b" "$c" || fail "evaluation depends on the layout: $a $b $c"
 }
 g12_evaluation_is_the_same_on_any_ranks
 good train ${common#"$model "} --name more --model runs/two/step-00000006 --steps 2 --warmup-steps 0
 good train runs/more/config.yaml --name more-again
-[ "$(losses more)" = "$(losses more-again)" ] || fail "the resolved configuration of a run from a model gave another run"
+[ "$(losses more)" = "$(losses more-again)" ] ||
+  fail "the resolved configuration of a run from a model gave another run"
 good train $common --name compared --cp 2 --compare-one-rank 3
 grep -q 'holds' "$tmp/stdout" || fail "no comparison with one rank"
 
@@ -44,15 +47,18 @@ good train $short --name way --overwrite --pcp-size 2
 good train runs/way/config.yaml --name way-again --overwrite --cp 3
 grep -q '(pcp P=3' "$tmp/stdout" || fail "--cp does not win over a file's pcp_size: $(grep layers "$tmp/stdout")"
 good train runs/way/config.yaml --name way-again --overwrite --cp-strategy ring
-grep -q '(ring P=2' "$tmp/stdout" || fail "--cp-strategy does not win over a file's pcp_size: $(grep layers "$tmp/stdout")"
+grep -q '(ring P=2' "$tmp/stdout" ||
+  fail "--cp-strategy does not win over a file's pcp_size: $(grep layers "$tmp/stdout")"
 good train runs/way/config.yaml --name way-again --overwrite --dcp-size 4
 grep -q 'P=4\|U=' "$tmp/stdout" || fail "--dcp-size does not win over a file's pcp_size: $(grep layers "$tmp/stdout")"
 refused 'disagree' train $short --pcp-size 2 --cp 3
 refused 'give one of them' train $short --pcp-size 2 --cp-strategy auto
 
 # a comparison that fails is a result: exit 1, and no rank waits for another (at this rate training amplifies rounding)
-( cd "$tmp" && timeout 60 "$WEFT" train $common --name apart --cp 2 --steps 40 --lr 0.3 --clip-grad 0 --compare-one-rank 40 >stdout 2>stderr </dev/null ); code=$?
-[ $code = 1 ] && grep -q 'DOES NOT HOLD' "$tmp/stdout" || fail "a comparison that fails: exit $code, $(tail -n 1 "$tmp/stdout" "$tmp/stderr")"
+( cd "$tmp" && timeout 60 "$WEFT" train $common --name apart --cp 2 --steps 40 --lr 0.3 --clip-grad 0 \
+  --compare-one-rank 40 >stdout 2>stderr </dev/null ); code=$?
+[ $code = 1 ] && grep -q 'DOES NOT HOLD' "$tmp/stdout" ||
+  fail "a comparison that fails: exit $code, $(tail -n 1 "$tmp/stdout" "$tmp/stderr")"
 
 g36_more_threads_than_cores_are_said() {
   good train $common --name crowd --cp 2 --threads 64
@@ -62,23 +68,30 @@ g36_more_threads_than_cores_are_said
 
 # a closed standard output is not the next file that is opened; a full one is a failure
 ( cd "$tmp" && timeout 60 "$WEFT" train $common --name closed >&- 2>stderr ); code=$?
-[ $code = 0 ] && [ "$one" = "$(losses closed)" ] || fail "closed standard output: exit $code, $(head -n 2 "$tmp/runs/closed/metrics.jsonl")"
+[ $code = 0 ] && [ "$one" = "$(losses closed)" ] ||
+  fail "closed standard output: exit $code, $(head -n 2 "$tmp/runs/closed/metrics.jsonl")"
 "$WEFT" info >/dev/full 2>"$tmp/stderr" </dev/null; code=$?
-[ $code = 3 ] && grep -q 'standard output' "$tmp/stderr" || fail "full standard output: exit $code, $(cat "$tmp/stderr")"
+[ $code = 3 ] && grep -q 'standard output' "$tmp/stderr" ||
+  fail "full standard output: exit $code, $(cat "$tmp/stderr")"
 
 # a checkpoint that does not fit leaves nothing half-written
-( cd "$tmp" && trap '' XFSZ && ulimit -f 8 && timeout 60 "$WEFT" train $common --name full >stdout 2>stderr </dev/null ); code=$?
+( cd "$tmp" && trap '' XFSZ && ulimit -f 8 &&
+  timeout 60 "$WEFT" train $common --name full >stdout 2>stderr </dev/null ); code=$?
 [ $code = 3 ] && [ "$(wc -l <"$tmp/stderr")" = 1 ] || fail "disk full: exit $code, $(cat "$tmp/stderr")"
 [ -z "$(find "$tmp/runs/full" -name '*.tmp-*')" ] || fail "left $(find "$tmp/runs/full" -name '*.tmp-*')"
 
 # a rank that is killed, fails or stands still ends the job, named, and leaves nobody behind
 g17_a_failing_rank_ends_the_job() {
-  ( cd "$tmp" && WEFT_FAULT=kill:rank=1:site=cp.ring:hit=9 timeout 60 "$WEFT" train $common --name killed-$$ --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
+  ( cd "$tmp" && WEFT_FAULT=kill:rank=1:site=cp.ring:hit=9 timeout 60 "$WEFT" train $common --name killed-$$ --cp 3 \
+    --cp-strategy ring >stdout 2>stderr ); code=$?
   [ $code = 3 ] || fail "a killed rank gave exit $code"
   grep -q 'rank 1 was killed' "$tmp/stderr" || fail "the killed rank is not named: $(cat "$tmp/stderr")"
-  ( cd "$tmp" && WEFT_FAULT=fail:rank=2:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name failed-$$ --cp 3 --cp-strategy ring >stdout 2>stderr ); code=$?
-  [ $code = 3 ] && grep -q 'rank 2' "$tmp/stderr" && grep -q 'injected' "$tmp/stderr" || fail "a failing rank: exit $code, $(cat "$tmp/stderr")"
-  ( cd "$tmp" && WEFT_FAULT=stop:rank=0:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name stuck-$$ --cp 2 --cp-strategy ring --timeout 2 >stdout 2>stderr ); code=$?
+  ( cd "$tmp" && WEFT_FAULT=fail:rank=2:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name failed-$$ --cp 3 \
+    --cp-strategy ring >stdout 2>stderr ); code=$?
+  [ $code = 3 ] && grep -q 'rank 2' "$tmp/stderr" && grep -q 'injected' "$tmp/stderr" ||
+    fail "a failing rank: exit $code, $(cat "$tmp/stderr")"
+  ( cd "$tmp" && WEFT_FAULT=stop:rank=0:site=cp.ring:hit=4 timeout 60 "$WEFT" train $common --name stuck-$$ --cp 2 \
+    --cp-strategy ring --timeout 2 >stdout 2>stderr ); code=$?
   [ $code = 3 ] && grep -q 'rank 0' "$tmp/stderr" || fail "a stuck rank: exit $code, $(cat "$tmp/stderr")"
   sleep 0.3
   if running "--name (killed|failed|stuck)-$$"; then fail "processes stay behind"; fi

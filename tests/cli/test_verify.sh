@@ -9,7 +9,8 @@ import json, struct, sys
 path, B, T, keep = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 tokens = [(7 * b + 3 * t + 1) % 100 for b in range(B) for t in range(T)]
 targets = [(5 * b + 11 * t + 2) % 100 if eval(keep) else -100 for b in range(B) for t in range(T)]
-head = {n: {"dtype": "I32", "shape": [B, T], "data_offsets": [i * 4 * B * T, (i + 1) * 4 * B * T]} for i, n in enumerate(("targets", "tokens"))}
+head = {n: {"dtype": "I32", "shape": [B, T], "data_offsets": [i * 4 * B * T, (i + 1) * 4 * B * T]}
+        for i, n in enumerate(("targets", "tokens"))}
 text = json.dumps(head).encode()
 text += b' ' * (-len(text) % 8)
 open(path, 'wb').write(struct.pack('<Q', len(text)) + text + struct.pack('<%di' % (2 * B * T), *targets, *tokens))
@@ -30,6 +31,8 @@ refused 'no target is valid' verify "$WEFT_GOLDEN/models/llama" "$tmp/none"
 # --timeout holds here as elsewhere: a rank that stands still is named within it
 begin=$SECONDS
 llama=$WEFT_GOLDEN/models/llama
-WEFT_FAULT=stop:rank=1:site=cp.ring:hit=2 timeout 60 "$WEFT" verify "$llama" "$llama/case.safetensors" --cp 2 --cp-strategy ring --timeout 2 >"$tmp/stdout" 2>"$tmp/stderr"; code=$?
-[ $code = 3 ] && grep -q 'rank 1' "$tmp/stderr" && [ $((SECONDS - begin)) -lt 30 ] || fail "a stuck rank in verify: exit $code after $((SECONDS - begin)) s, $(cat "$tmp/stderr")"
+WEFT_FAULT=stop:rank=1:site=cp.ring:hit=2 timeout 60 "$WEFT" verify "$llama" "$llama/case.safetensors" --cp 2 \
+  --cp-strategy ring --timeout 2 >"$tmp/stdout" 2>"$tmp/stderr"; code=$?
+[ $code = 3 ] && grep -q 'rank 1' "$tmp/stderr" && [ $((SECONDS - begin)) -lt 30 ] ||
+  fail "a stuck rank in verify: exit $code after $((SECONDS - begin)) s, $(cat "$tmp/stderr")"
 finish

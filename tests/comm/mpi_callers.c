@@ -1,5 +1,5 @@
-/* A program with an MPI of its own, for test_mpi_callers.sh: communicators that cannot be opened, what opening leaves of the
- * caller's, and a rank that comes late. */
+/* A program with an MPI of its own, for test_mpi_callers.sh: communicators that cannot be opened, what opening leaves
+ * of the caller's, and a rank that comes late. */
 #include "comm/comm.h"
 
 #include <mpi.h>
@@ -22,7 +22,8 @@ static void check(int good, const char *what)
 
 static weft_status open_world(weft_world **w, MPI_Comm comm, double timeout)
 {
-    return weft_world_mpi(w, &ctx, mpi, &(weft_mpi_options){.comm = &comm, .comm_bytes = sizeof comm, .timeout = timeout});
+    return weft_world_mpi(w, &ctx, mpi,
+                          &(weft_mpi_options){.comm = &comm, .comm_bytes = sizeof comm, .timeout = timeout});
 }
 
 static void refuses(MPI_Comm comm, const char *part)
@@ -69,7 +70,8 @@ static void late(void)
     if (rank == 1) nanosleep(&nap, NULL);
     weft_status st = open_world(&w, MPI_COMM_WORLD, 0.5);
     check(rank == 1 || weft_now(&weft_clock_real) - begin < 1.8, "waiting ends before the rank comes");
-    check(st == WEFT_ERR_TIMEOUT && strstr(weft_last_error(), "not every rank of the communicator came within 0.5 s"), "late");
+    check(st == WEFT_ERR_TIMEOUT && strstr(weft_last_error(), "not every rank of the communicator came within 0.5 s"),
+          "late");
 }
 
 int main(int argc, char **argv)

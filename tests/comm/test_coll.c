@@ -3,8 +3,8 @@
 /* mpi-nodes: 4 */
 /* mpi: 3 */
 /* mpi-long: 8 */
-/* Collectives over thread ranks and simulated ones, or under mpirun, P in 1, 2, 3, 5, 8 and 41 (more than a window of steps, and than
- * the sums that go directly), with uneven and zero counts. Sums of small integers are
+/* Collectives over thread ranks and simulated ones, or under mpirun, P in 1, 2, 3, 5, 8 and 41 (more than a window of
+ * steps, and than the sums that go directly), with uneven and zero counts. Sums of small integers are
  * exact, so results are compared without tolerance; sums of real numbers are compared bit by bit with the
  * documented order of additions. */
 #include "harness/ranks.h"
@@ -15,8 +15,8 @@ static const int worlds[] = {1, 2, 3, 5, 8};
 enum { CROWD = 41, RANKS = 64 }; /* a crowd is mostly simulated: the same code, and forty threads wait long */
 static const weft_sim_model sim_model = {1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, false, false};
 
-/* Under mpirun, what needs more ranks than there are is left out, and the simulator needs no repetition. Simulated ranks
- * share a thread, so there is nothing in them for the thread sanitizer. */
+/* Under mpirun, what needs more ranks than there are is left out, and the simulator needs no repetition. Simulated
+ * ranks share a thread, so there is nothing in them for the thread sanitizer. */
 static weft_status run(int P, weft_rank_fn body, void *ud)
 {
     return P <= test_run_most() ? test_run(P, body, ud, 0) : WEFT_OK;
@@ -128,7 +128,10 @@ static void counters_count_the_payload(void **state)
 }
 
 /* Wraps, so that it differs between all ranks. */
-static int32_t word(int from, int to, size_t i) { return (int32_t)((uint32_t)from * 100000007u + (uint32_t)to * 1000003u + (uint32_t)i); }
+static int32_t word(int from, int to, size_t i)
+{
+    return (int32_t)((uint32_t)from * 100000007u + (uint32_t)to * 1000003u + (uint32_t)i);
+}
 
 static weft_status a2a_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
@@ -305,7 +308,9 @@ static weft_status ops_body(weft_ctx *ctx, weft_world *w, void *ud)
             int64_t expect = i % 11 - 5;
             for (int r = 1; r < P; r++) {
                 int64_t x = (r * 7 + i) % 11 - 5;
-                expect = op == WEFT_SUM ? expect + x : op == WEFT_MAX ? weft_max_i64(expect, x) : weft_min_i64(expect, x);
+                expect = op == WEFT_SUM   ? expect + x
+                         : op == WEFT_MAX ? weft_max_i64(expect, x)
+                                          : weft_min_i64(expect, x);
             }
             REQUIRE(f[i] == (float)expect && d[i] == (double)expect);
             int64_t bigs = op == WEFT_SUM ? (int64_t)((uint64_t)big * (uint64_t)P) : big;
@@ -339,7 +344,8 @@ static weft_status broadcast_body(weft_ctx *ctx, weft_world *w, void *ud)
         size_t n = root == 0 || root == P - 1 ? 4 : 3; /* the longest from two roots only */
         for (size_t k = 0; k < n; k++) {
             unsigned char *x = malloc(sizes[k] + 1);
-            for (size_t i = 0; i < sizes[k]; i++) x[i] = weft_comm_rank(c) == root ? (unsigned char)(i * 7 + (size_t)root) : 0;
+            for (size_t i = 0; i < sizes[k]; i++)
+                x[i] = weft_comm_rank(c) == root ? (unsigned char)(i * 7 + (size_t)root) : 0;
             WEFT_TRY(weft_broadcast(c, x, sizes[k], root));
             for (size_t i = 0; i < sizes[k]; i++) REQUIRE(x[i] == (unsigned char)(i * 7 + (size_t)root));
             free(x);
@@ -393,7 +399,9 @@ static weft_status agree_body(weft_ctx *ctx, weft_world *w, void *ud)
     if (me == 2) mine = weft_fail(WEFT_ERR_IO, "disk full");
     weft_status worst = P == 1 ? WEFT_OK : P == 2 ? WEFT_ERR_REFUSED : WEFT_ERR_IO;
     REQUIRE(weft_agree(c, mine) == worst);
-    const char *expect = me == 1 ? "layout striped does not fit" : me == 2 ? "disk full" : "rank 1: layout striped does not fit";
+    const char *expect = me == 1   ? "layout striped does not fit"
+                         : me == 2 ? "disk full"
+                                   : "rank 1: layout striped does not fit";
     if (P > 1) REQUIRE(strcmp(weft_last_error(), expect) == 0);
     return weft_barrier(c); /* an agreed refusal is no failure of the world */
 }
@@ -433,8 +441,8 @@ static void groups_are_separate(void **state)
     assert_ok(run(5, subset_body, NULL));
 }
 
-/* All groups of a kind at once: even distances (0, 3, 6 and so on) and others; members and numbers are right, and messages
- * of groups with the same tag do not mix. */
+/* All groups of a kind at once: even distances (0, 3, 6 and so on) and others; members and numbers are right, and
+ * messages of groups with the same tag do not mix. */
 static weft_status split_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     (void)ctx;

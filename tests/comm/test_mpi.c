@@ -1,6 +1,6 @@
 /* labels: small tsan */
-/* The transport over MPI on an MPI library of the tests' own, so that the sanitizers see it: opening that fails on one rank,
- * ranks of several nodes, calls that fail, what a rank leaves behind that fails by itself. */
+/* The transport over MPI on an MPI library of the tests' own, so that the sanitizers see it: opening that fails on one
+ * rank, ranks of several nodes, calls that fail, what a rank leaves behind that fails by itself. */
 #include "harness/test.h"
 #include "harness/fake_mpi.h"
 #include "comm/mpi_impl.h"
@@ -82,7 +82,8 @@ static weft_status many(weft_ctx *ctx, weft_world *w, void *ud)
     weft_req *r = malloc(N * sizeof *r);
     REQUIRE(to && r);
     weft_status st = WEFT_OK;
-    for (int i = 0; i < N && st >= 0; i++) st = weft_irecv(weft_world_all(w), to + i, 1, 1, i, WEFT_MEM_HOST, NULL, &r[i]);
+    for (int i = 0; i < N && st >= 0; i++)
+        st = weft_irecv(weft_world_all(w), to + i, 1, 1, i, WEFT_MEM_HOST, NULL, &r[i]);
     nanosleep(&while_, NULL);
     free(to);
     free(r);
@@ -113,7 +114,8 @@ static void a_node_that_cannot_share_memory(void **state)
 {
     (void)state;
     for (int thread = 0; thread < 2; thread++)
-        assert_ok(fake_mpi_run(3, &(fake_plan){.fails = FAKE_SHARE, .rank = 1, .hit = 1, .thread = thread}, talk, NULL));
+        assert_ok(fake_mpi_run(3, &(fake_plan){.fails = FAKE_SHARE, .rank = 1, .hit = 1, .thread = thread}, talk,
+                               NULL));
 }
 
 static void a_rank_that_does_not_come(void **state)
@@ -122,8 +124,9 @@ static void a_rank_that_does_not_come(void **state)
     assert_fails(fake_mpi_run(3, &(fake_plan){.late = 2, .timeout = 0.2}, talk, NULL), WEFT_ERR_TIMEOUT,
                  "not every rank of the communicator came within 0.2 s");
     for (int hit = 1; hit <= 3; hit++) /* at each meeting */
-        assert_fails(fake_mpi_run(3, &(fake_plan){.fails = FAKE_LEAST, .rank = 2, .hit = hit, .timeout = 0.2}, talk, NULL), WEFT_ERR_TIMEOUT,
-                     "not every rank of the communicator came within 0.2 s");
+        assert_fails(fake_mpi_run(3, &(fake_plan){.fails = FAKE_LEAST, .rank = 2, .hit = hit, .timeout = 0.2}, talk,
+                                  NULL),
+                     WEFT_ERR_TIMEOUT, "not every rank of the communicator came within 0.2 s");
 }
 
 /* ---- calls that fail --------------------------------------------------------------------------------------------- */
@@ -132,12 +135,15 @@ static void a_call_that_fails(void **state)
 {
     (void)state;
     for (int thread = 0; thread < 2; thread++) {
-        assert_fails(fake_mpi_run(3, &(fake_plan){.fails = FAKE_POLL, .rank = 1, .hit = 20, .thread = thread}, talk, NULL), WEFT_ERR_LIBRARY,
-                     "rank 1: MPI, progress: fake error 77");
-        assert_fails(fake_mpi_run(3, &(fake_plan){.fails = FAKE_SEND, .rank = 1, .hit = 9, .thread = thread}, talk, NULL), WEFT_ERR_LIBRARY,
-                     "rank 1: MPI, sending");
-        assert_fails(fake_mpi_run(3, &(fake_plan){.fails = FAKE_RECV, .rank = 2, .hit = 25, .thread = thread}, talk, NULL), WEFT_ERR_LIBRARY,
-                     "rank 2: MPI, ");
+        assert_fails(fake_mpi_run(3, &(fake_plan){.fails = FAKE_POLL, .rank = 1, .hit = 20, .thread = thread}, talk,
+                                  NULL),
+                     WEFT_ERR_LIBRARY, "rank 1: MPI, progress: fake error 77");
+        assert_fails(fake_mpi_run(3, &(fake_plan){.fails = FAKE_SEND, .rank = 1, .hit = 9, .thread = thread}, talk,
+                                  NULL),
+                     WEFT_ERR_LIBRARY, "rank 1: MPI, sending");
+        assert_fails(fake_mpi_run(3, &(fake_plan){.fails = FAKE_RECV, .rank = 2, .hit = 25, .thread = thread}, talk,
+                                  NULL),
+                     WEFT_ERR_LIBRARY, "rank 2: MPI, ");
     }
 }
 
@@ -145,14 +151,15 @@ static void a_piece_that_is_too_short(void **state)
 {
     (void)state;
     for (int thread = 0; thread < 2; thread++)
-        assert_fails(fake_mpi_run(2, &(fake_plan){.fails = FAKE_SHORT, .rank = 1, .hit = 2, .limits = {500, 500}, .thread = thread}, talk, NULL),
+        assert_fails(fake_mpi_run(2, &(fake_plan){.fails = FAKE_SHORT, .rank = 1, .hit = 2, .limits = {500, 500},
+                                                  .thread = thread}, talk, NULL),
                      WEFT_ERR_LIBRARY, " bytes arrived from rank 0 where ");
 }
 
-/* ---- a rank that fails by itself ------------------------------------------------------------------------------------ */
+/* ---- a rank that fails by itself --------------------------------------------------------------------------------- */
 
-/* Rank 1 leaves with a failure and without its requests, as a body does that frees what it has on its way out. The address
- * sanitizer sees who touches them. */
+/* Rank 1 leaves with a failure and without its requests, as a body does that frees what it has on its way out. The
+ * address sanitizer sees who touches them. */
 static weft_status leave_requests(weft_ctx *ctx, weft_world *w, void *ud)
 {
     (void)ctx, (void)ud;
@@ -181,12 +188,12 @@ static void requests_that_are_gone(void **state)
     (void)state;
     for (int node = 0; node <= 1; node++)
         for (int thread = 0; thread < 2; thread++)
-            assert_fails(fake_mpi_run(3, &(fake_plan){.node_ranks = node, .thread = thread}, leave_requests, NULL), WEFT_ERR_INTERNAL,
-                         "a failure of its own");
+            assert_fails(fake_mpi_run(3, &(fake_plan){.node_ranks = node, .thread = thread}, leave_requests, NULL),
+                         WEFT_ERR_INTERNAL, "a failure of its own");
 }
 
-/* Ranks 0 and 1 of the first node fail at the same time; those of the second node are told of one of them, and never of a
- * record that nobody has written yet. */
+/* Ranks 0 and 1 of the first node fail at the same time; those of the second node are told of one of them, and never of
+ * a record that nobody has written yet. */
 static weft_status fail_together(weft_ctx *ctx, weft_world *w, void *ud)
 {
     (void)ctx;
@@ -210,7 +217,8 @@ static void failures_reach_other_nodes(void **state)
     (void)state;
     for (int i = 0; i < 20; i++) {
         _Atomic int ready = 0;
-        assert_fails(fake_mpi_run(4, &(fake_plan){.node_ranks = 2, .thread = i % 2}, fail_together, &ready), WEFT_ERR_IO, "no such file");
+        assert_fails(fake_mpi_run(4, &(fake_plan){.node_ranks = 2, .thread = i % 2}, fail_together, &ready),
+                     WEFT_ERR_IO, "no such file");
     }
 }
 
@@ -254,7 +262,7 @@ static void a_record_that_is_not_written_yet_is_not_told(void **state)
     assert_int_equal(atomic_load(&step), 4); /* both ranks of the other node had it */
 }
 
-/* ---- places of ranks on other nodes ---------------------------------------------------------------------------------- */
+/* ---- places of ranks on other nodes ------------------------------------------------------------------------------ */
 
 static weft_status sleep_in_place(weft_ctx *ctx, weft_world *w, void *ud)
 {
@@ -270,11 +278,11 @@ static void a_rank_that_sleeps_on_another_node(void **state)
 {
     (void)state;
     for (int thread = 0; thread < 2; thread++)
-        assert_fails(fake_mpi_run(2, &(fake_plan){.node_ranks = 1, .thread = thread}, sleep_in_place, NULL), WEFT_ERR_TIMEOUT,
-                     "rank 1 is in cp.ring.forward, layer 2, step 1 for 0.");
+        assert_fails(fake_mpi_run(2, &(fake_plan){.node_ranks = 1, .thread = thread}, sleep_in_place, NULL),
+                     WEFT_ERR_TIMEOUT, "rank 1 is in cp.ring.forward, layer 2, step 1 for 0.");
 }
 
-/* ---- what is counted ----------------------------------------------------------------------------------------------------- */
+/* ---- what is counted --------------------------------------------------------------------------------------------- */
 
 /* A helper has moved the first exchange long before the second begins: the time between is no time in flight. */
 static weft_status two_flights(weft_ctx *ctx, weft_world *w, void *ud)

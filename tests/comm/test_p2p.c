@@ -3,8 +3,8 @@
 /* mpi-nodes: 5 */
 /* mpi: 5 */
 /* mpi-long: 8 */
-/* Messages between ranks, threads or processes under mpirun: sizes, orders of posting, tags, mismatches, deadlines, failures. Bodies return
- * a status: cmocka may fail a test only from its own thread. */
+/* Messages between ranks, threads or processes under mpirun: sizes, orders of posting, tags, mismatches, deadlines,
+ * failures. Bodies return a status: cmocka may fail a test only from its own thread. */
 #include "harness/ranks.h"
 #include "harness/test.h"
 #include "harness/mpi_ranks.h"
@@ -82,7 +82,8 @@ static void messages_of_all_sizes(void **state)
     (void)state;
     static const size_t sizes[] = {0, 1, 7, 4095, 65537, 5 * 1048576, 20 * 1048576};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        for (int first = 0; first < 2; first++) assert_ok(test_run(2, ring_body, &(ring_case){long_message(sizes[i]), first}, 0));
+        for (int first = 0; first < 2; first++)
+            assert_ok(test_run(2, ring_body, &(ring_case){long_message(sizes[i]), first}, 0));
 }
 
 static void g16_ring_in_both_orders(void **state)
@@ -91,7 +92,8 @@ static void g16_ring_in_both_orders(void **state)
     static const size_t sizes[] = {1024, 16 * 1048576};
     for (int P = 2; P <= 4; P += 2)
         for (int i = 0; i < 2; i++)
-            for (int first = 0; first < 2; first++) assert_ok(test_run(P, ring_body, &(ring_case){long_message(sizes[i]), first}, 0));
+            for (int first = 0; first < 2; first++)
+                assert_ok(test_run(P, ring_body, &(ring_case){long_message(sizes[i]), first}, 0));
 }
 
 /* ---- many messages ----------------------------------------------------------------------------------------- */
@@ -139,7 +141,8 @@ static weft_status backwards_body(weft_ctx *ctx, weft_world *w, void *ud)
             WEFT_TRY(weft_wait(&r[t]));
         }
     } else {
-        for (int t = 0; t < N; t++) WEFT_TRY(weft_irecv(c, &value[t], sizeof value[t], 0, t, WEFT_MEM_HOST, NULL, &r[t]));
+        for (int t = 0; t < N; t++)
+            WEFT_TRY(weft_irecv(c, &value[t], sizeof value[t], 0, t, WEFT_MEM_HOST, NULL, &r[t]));
         WEFT_TRY(weft_wait_all(r, N));
         for (int t = 0; t < N; t++) REQUIRE(value[t] == 1000 + t);
     }
@@ -362,8 +365,10 @@ static weft_status refusals_body(weft_ctx *ctx, weft_world *w, void *ud)
     char b = 0;
     weft_req r;
     int me = weft_comm_rank(c);
-    REQUIRE(weft_isend(c, &b, 1, me, 0, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED && strstr(weft_last_error(), "itself"));
-    REQUIRE(weft_irecv(c, &b, 1, 2, 0, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED && strstr(weft_last_error(), "give 0 to 1"));
+    REQUIRE(weft_isend(c, &b, 1, me, 0, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED &&
+            strstr(weft_last_error(), "itself"));
+    REQUIRE(weft_irecv(c, &b, 1, 2, 0, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED &&
+            strstr(weft_last_error(), "give 0 to 1"));
     REQUIRE(weft_isend(c, &b, 1, 1 - me, -1, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED);
     /* Above the caller's tags are those of collectives: this byte would come out of the next gather. */
     REQUIRE(weft_isend(c, &b, 1, 1 - me, WEFT_TAG_USER_MAX, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED &&
@@ -375,12 +380,15 @@ static weft_status refusals_body(weft_ctx *ctx, weft_world *w, void *ud)
     REQUIRE(weft_isend(c, NULL, 1, 1 - me, 0, WEFT_MEM_HOST, NULL, &r) == WEFT_ERR_REFUSED);
     REQUIRE(weft_irecv(c, &b, 1, 1 - me, 0, WEFT_MEM_DEVICE, NULL, &r) == WEFT_ERR_REFUSED &&
             strstr(weft_last_error(), "device memory") && strstr(weft_last_error(), "host buffer"));
-    REQUIRE(weft_comm_create(&outside, w, (int[]){0, 2}, 2, "x") == WEFT_ERR_REFUSED && strstr(weft_last_error(), "ranks 0 to 1"));
-    REQUIRE(weft_comm_create(&outside, w, (int[]){0, 0}, 2, "x") == WEFT_ERR_REFUSED && strstr(weft_last_error(), "twice"));
+    REQUIRE(weft_comm_create(&outside, w, (int[]){0, 2}, 2, "x") == WEFT_ERR_REFUSED &&
+            strstr(weft_last_error(), "ranks 0 to 1"));
+    REQUIRE(weft_comm_create(&outside, w, (int[]){0, 0}, 2, "x") == WEFT_ERR_REFUSED &&
+            strstr(weft_last_error(), "twice"));
     REQUIRE(weft_comm_create(&outside, w, (int[]){1}, 1, "one") == WEFT_OK && (outside != NULL) == (me == 1));
     /* Different orders of the same ranks are different groups. */
     int order[2] = {me, 1 - me};
-    REQUIRE(weft_comm_create(&outside, w, order, 2, "mixed") == WEFT_ERR_REFUSED && strstr(weft_last_error(), "common order"));
+    REQUIRE(weft_comm_create(&outside, w, order, 2, "mixed") == WEFT_ERR_REFUSED &&
+            strstr(weft_last_error(), "common order"));
     return WEFT_OK;
 }
 
@@ -445,7 +453,7 @@ static void sizes_must_agree(void **state)
     }
 }
 
-/* ---- deadlines and failures ----------------------------------------------------------------------------------------- */
+/* ---- deadlines and failures -------------------------------------------------------------------------------------- */
 
 typedef struct fail_case { weft_status status[4]; char message[4][1024]; double seconds[4]; } fail_case;
 
@@ -676,7 +684,7 @@ static void time_that_a_job_was_suspended_does_not_count(void **state)
     test_run_renew();
 }
 
-/* ---- one rank alone -------------------------------------------------------------------------------------------------- */
+/* ---- one rank alone ---------------------------------------------------------------------------------------------- */
 
 static void self_has_no_peers(void **state)
 {

@@ -1,6 +1,6 @@
 /* labels: small */
-/* How much memory can still be taken, read from trees of files as the kernel shows them, and that taking stops in the middle
- * when others were faster. */
+/* How much memory can still be taken, read from trees of files as the kernel shows them, and that taking stops in the
+ * middle when others were faster. */
 #include "harness/test.h"
 #include "harness/tempdir.h"
 #include "comm/local_heap.h"
@@ -64,7 +64,8 @@ static void groups_of_version_1_limit(void **state)
     assert_true(weft_local_room(dir.path) == most_of(1024 * MIB));
     put("sys/fs/cgroup/memory/slurm/job_7/memory.limit_in_bytes", "104857600\n");
     put("sys/fs/cgroup/memory/slurm/job_7/memory.usage_in_bytes", "52428800\n");
-    put("sys/fs/cgroup/memory/slurm/job_7/memory.stat", "inactive_file 99\ntotal_inactive_file 10485760\ntotal_active_file 0\n");
+    put("sys/fs/cgroup/memory/slurm/job_7/memory.stat",
+        "inactive_file 99\ntotal_inactive_file 10485760\ntotal_active_file 0\n");
     assert_true(weft_local_room(dir.path) == most_of(60 * MIB));
 }
 

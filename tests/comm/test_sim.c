@@ -215,12 +215,14 @@ static void g16_sends_before_receives_are_a_cycle(void **state)
     (void)state;
     weft_sim_model m = plain();
     assert_int_equal(weft_run_sim(4, &m, blocking_body, NULL), WEFT_ERR_TIMEOUT);
-    assert_says((const char *const[]){"dead-lock: 4 of 4 ranks wait",
-                                      "rank 0 waits in test.blocking, layer 7, step 2 for a send to rank 1 (group ring, tag 0)",
-                                      "-> rank 1 waits in", "-> rank 2 waits in", "-> 3 -> rank 0", NULL});
+    assert_says(
+        (const char *const[]){"dead-lock: 4 of 4 ranks wait",
+                              "rank 0 waits in test.blocking, layer 7, step 2 for a send to rank 1 (group ring, tag 0)",
+                              "-> rank 1 waits in", "-> rank 2 waits in", "-> 3 -> rank 0", NULL});
     /* every rank of a long cycle is named */
     assert_int_equal(weft_run_sim(64, &m, blocking_body, NULL), WEFT_ERR_TIMEOUT);
-    assert_says((const char *const[]){"dead-lock: 64 of 64 ranks wait", "-> 5 ->", "-> 40 ->", "-> 63 -> rank 0", NULL});
+    assert_says((const char *const[]){"dead-lock: 64 of 64 ranks wait", "-> 5 ->", "-> 40 ->", "-> 63 -> rank 0",
+                                      NULL});
 }
 
 typedef struct swap_case { bool swapped; int failed; char message[4][200]; } swap_case;
@@ -260,7 +262,8 @@ static void reversed_collectives_are_a_cycle(void **state)
     assert_int_equal(weft_run_sim(4, &m, swap_body, &bad), WEFT_ERR_TIMEOUT);
     assert_says((const char *const[]){"dead-lock: 4 of 4 ranks wait",
                                       "rank 0 waits in test.first, layer 0 for a", "rank 1 (group first, reduction)",
-                                      "-> rank 1 waits in test.second, layer 0 for a", "rank 0 (group second, reduction)",
+                                      "-> rank 1 waits in test.second, layer 0 for a",
+                                      "rank 0 (group second, reduction)",
                                       "-> rank 0", NULL});
     /* every rank gets the error */
     assert_int_equal(bad.failed, 4);
@@ -285,8 +288,8 @@ static void a_rank_that_left_is_named(void **state)
     (void)state;
     weft_sim_model m = plain();
     assert_int_equal(weft_run_sim(3, &m, leaving_body, NULL), WEFT_ERR_TIMEOUT);
-    assert_says((const char *const[]){"rank 0 waits in test.leaving, step 1 for a receive from rank 1", "-> rank 1 waits in",
-                                      "-> rank 2 has left", NULL});
+    assert_says((const char *const[]){"rank 0 waits in test.leaving, step 1 for a receive from rank 1",
+                                      "-> rank 1 waits in", "-> rank 2 has left", NULL});
 }
 
 static weft_status failing_body(weft_ctx *ctx, weft_world *w, void *ud)
@@ -320,11 +323,12 @@ static void failures_reach_everybody(void **state)
     assert_int_equal(weft_run_sim(5, &m, failing_body, &ended), WEFT_ERR_IO);
     assert_string_equal(weft_last_error(), "rank 1: no such file");
     assert_int_equal(ended, 4);
-    assert_refused(weft_run_sim(2, &m, sizes_body, NULL), "rank 0 sends 8 bytes to rank 1, which posted a receive of 4 bytes");
+    assert_refused(weft_run_sim(2, &m, sizes_body, NULL),
+                   "rank 0 sends 8 bytes to rank 1, which posted a receive of 4 bytes");
 }
 
-/* Rank 1 fails with a transfer under way, after it has given back the memory of its request and buffer: unmapped, so that a
- * look at them would not go unnoticed in any build. */
+/* Rank 1 fails with a transfer under way, after it has given back the memory of its request and buffer: unmapped, so
+ * that a look at them would not go unnoticed in any build. */
 static weft_status open_transfer_body(weft_ctx *ctx, weft_world *w, void *ud)
 {
     bool posts_late = *(bool *)ud;

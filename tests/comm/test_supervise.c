@@ -169,7 +169,8 @@ static weft_status play_cores(rank_env *e)
 {
     cpu_set_t set;
     sched_getaffinity(0, sizeof set, &set);
-    WEFT_TRY(require(weft_local_ranks(e->map) == e->size && weft_local_threads(e->map) == 1, "one thread for each of the ranks"));
+    WEFT_TRY(require(weft_local_ranks(e->map) == e->size && weft_local_threads(e->map) == 1,
+                     "one thread for each of the ranks"));
     WEFT_TRY(require(strcmp(getenv("OMP_NUM_THREADS"), "1") == 0, "OMP_NUM_THREADS=1"));
     int64_t first = -1;
     for (size_t cpu = 0; cpu < CPU_SETSIZE && first < 0; cpu++)
@@ -183,7 +184,8 @@ static weft_status play_cores(rank_env *e)
 static weft_status play_verdict(rank_env *e) { return steps(e, 2); } /* then exits with code 1, all in order */
 
 static const struct { const char *name; weft_status (*play)(rank_env *); } scenarios[] = {
-    {"normal", play_normal}, {"fault", play_fault}, {"exit7", play_exit7},   {"exit1", play_exit1}, {"exit0", play_exit0},
+    {"normal", play_normal}, {"fault", play_fault}, {"exit7", play_exit7},   {"exit1", play_exit1},
+    {"exit0", play_exit0},
     {"stopped", play_stopped}, {"nofile", play_nofile}, {"nan", play_nan},   {"hold", play_hold},
     {"usr1", play_usr1},     {"cores", play_cores}, {"verdict", play_verdict},
     {"late", play_late},     {"midway", play_midway}, {"hang", play_hang},
@@ -391,7 +393,8 @@ static void a_stopped_rank_ends_the_chain_of_waits(void **state)
     weft_local_destroy(map);
 }
 
-/* Ranks 0 to 3 in a ring of waits, of which one does something else: whoever is asked about, it is named with its place. */
+/* Ranks 0 to 3 in a ring of waits, of which one does something else: whoever is asked about, it is named with its
+ * place. */
 static void a_circle_names_the_rank_that_strayed(void **state)
 {
     (void)state;
@@ -416,7 +419,8 @@ static void a_circle_names_the_rank_that_strayed(void **state)
     atomic_store(&map->areas[3].waits_for, 0);
     char text[600];
     weft_local_peer_text(map, 0, text, sizeof text);
-    assert_has(text, "; it waits, through rank 1, rank 2 (in cp.ring.forward: barrier of cp, layer 5, step 1): rank 3 is in cp.ring.forward");
+    assert_has(text, "; it waits, through rank 1, rank 2 (in cp.ring.forward: barrier of cp, layer 5, step 1): rank 3 "
+                     "is in cp.ring.forward");
     weft_local_destroy(map);
 }
 
@@ -523,7 +527,8 @@ static void why_a_rank_could_not_start_is_told(void **state)
     memset(huge, 'x', 1 << 18);
     huge[(1 << 18) - 1] = 0;
     char *argv[] = {"test_comm.supervise", huge, NULL};
-    assert_int_equal(weft_local_supervise(&(weft_spawn){.ranks = 2, .argv = argv, .grace_seconds = 0.3}, &code), WEFT_ERR_LIBRARY);
+    assert_int_equal(weft_local_supervise(&(weft_spawn){.ranks = 2, .argv = argv, .grace_seconds = 0.3}, &code),
+                     WEFT_ERR_LIBRARY);
     assert_has(weft_last_error(), " of 2 could not be started: Argument list too long");
     assert_int_equal(code, 3);
     free(huge);

@@ -174,7 +174,8 @@ static weft_status chain_body(weft_ctx *ctx, weft_world *w, const char *arg)
         st = weft_fail(WEFT_ERR_INTERNAL, "memory is taken after the first rounds");
     weft_counters k;
     weft_comm_counters(b.c, &k);
-    if (st == WEFT_OK && (k.bytes_copied != 0 || k.bytes_logical != (int64_t)n * 7 * (b.P - 1) || k.messages != 7 * (b.P - 1)))
+    if (st == WEFT_OK &&
+        (k.bytes_copied != 0 || k.bytes_logical != (int64_t)n * 7 * (b.P - 1) || k.messages != 7 * (b.P - 1)))
         st = weft_fail(WEFT_ERR_INTERNAL, "%lld bytes copied, %lld counted, %lld messages", (long long)k.bytes_copied,
                        (long long)k.bytes_logical, (long long)k.messages);
     return close_bench(&b, st);
@@ -188,8 +189,8 @@ enum { MANY = 700, PIECE = 300, BOX = 320 };
 static bool private_send(int t) { return t % 3 == 0; }
 static bool plain_recv(int t) { return t % 5 == 0; }
 
-/* More than a mailbox publishes at once, in both directions; views, copies of shared memory, and views of private memory
- * mixed; released in another order than they came. */
+/* More than a mailbox publishes at once, in both directions; views, copies of shared memory, and views of private
+ * memory mixed; released in another order than they came. */
 static weft_status many(bench *b, unsigned char *private, unsigned char *in, weft_req *r)
 {
     unsigned char *shared;
@@ -282,7 +283,7 @@ static weft_status reuse_body(weft_ctx *ctx, weft_world *w, const char *arg)
     return close_bench(&b, reuse(&b, in, BYTES, 300));
 }
 
-/* ---- copies only ---------------------------------------------------------------------------------------------------- */
+/* ---- copies only ------------------------------------------------------------------------------------------------- */
 
 static weft_status copies(bench *b)
 {
@@ -316,7 +317,7 @@ static weft_status copies_body(weft_ctx *ctx, weft_world *w, const char *arg)
     return close_bench(&b, copies(&b));
 }
 
-/* ---- failures -------------------------------------------------------------------------------------------------------- */
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
 
 static weft_status mismatch_body(weft_ctx *ctx, weft_world *w, const char *arg)
 {
@@ -460,7 +461,8 @@ static void what_is_not_released_is_named(void **state)
     (void)state;
     BOTH_WAYS(way) {
         assert_int_equal(test_ranks(way, 2, &bodies[HOLD], "sleep"), WEFT_ERR_TIMEOUT);
-        assert_message("rank 0 in cp.ring.forward, layer 1, step 2: send to rank 1 (group all, tag 7) passed its deadline of 0.3 s");
+        assert_message("rank 0 in cp.ring.forward, layer 1, step 2: send to rank 1 (group all, tag 7) passed its "
+                       "deadline of 0.3 s");
         assert_message("its 1048576 bytes, which rank 1 reads in place, not released");
         assert_message("rank 1 is in model.block.forward, layer 3, step 4");
     }
@@ -485,7 +487,7 @@ static void a_killed_reader_is_named(void **state)
     assert_message("rank 1 was killed by signal 9");
 }
 
-/* ---- the memory itself -------------------------------------------------------------------------------------------------- */
+/* ---- the memory itself ------------------------------------------------------------------------------------------- */
 
 static int64_t file_bytes(const weft_local *map)
 {

@@ -144,7 +144,8 @@ static void test_cuts_agree_with_one_rank(void **state)
 {
     (void)state;
     static const char *const strategies[] = {"pcp", "ring", "auto"}, *const layouts[] = {"contiguous", "zigzag"};
-    problem one = {.B = 2, .T = 33, .offsets = docs33, .counts = counts33, .max_docs = 5, .strategy = "none", .sinks = true};
+    problem one =
+        {.B = 2, .T = 33, .offsets = docs33, .counts = counts33, .max_docs = 5, .strategy = "none", .sinks = true};
     solve(&one, 1);
     for (int ranks = 2; ranks <= 5; ranks++)
         for (int s = 0; s < 3; s++)
@@ -163,7 +164,8 @@ static void test_head_groups_agree_with_one_rank(void **state)
 {
     (void)state;
     static const char *const strategies[] = {"dcp", "dcp-ring", "dcp-pairwise", "ulysses"};
-    problem one = {.B = 2, .T = 33, .offsets = docs33, .counts = counts33, .max_docs = 5, .strategy = "none", .sinks = true};
+    problem one =
+        {.B = 2, .T = 33, .offsets = docs33, .counts = counts33, .max_docs = 5, .strategy = "none", .sinks = true};
     solve(&one, 1);
     for (int s = 0; s < 4; s++)
         for (int keep = 0; keep < 3; keep++) {
@@ -260,7 +262,10 @@ static void test_dropout_depends_on_the_address_only(void **state)
     release(&one), release(&x);
 }
 
-static void narrow(weft_attention_params *p) { p->precision = WEFT_ATTENTION_FP64, p->comm_dtype = WEFT_ATTENTION_WIRE_BF16; }
+static void narrow(weft_attention_params *p)
+{
+    p->precision = WEFT_ATTENTION_FP64, p->comm_dtype = WEFT_ATTENTION_WIRE_BF16;
+}
 static void narrow_grad(weft_attention_params *p) { p->grad_dtype = WEFT_ATTENTION_WIRE_BF16; }
 
 /* 8 bits of K,V: 2^-9 per element, some of it on the diagonal that never travels; far from both 0 and 1. */
@@ -270,7 +275,8 @@ static void test_wire_types_round_what_travels(void **state)
     problem wide = {.B = 1, .T = 33, .strategy = "pcp"}, kv = wide, grad = wide;
     kv.set = narrow, grad.set = narrow_grad;
     solve(&wide, 3), solve(&kv, 3), solve(&grad, 3);
-    double e = weft_rel_l2(kv.o, WEFT_F64, wide.o, WEFT_F64, 33 * HV, 0), g = weft_rel_l2(grad.dk, WEFT_F64, wide.dk, WEFT_F64, 33 * KD, 0);
+    double e = weft_rel_l2(kv.o, WEFT_F64, wide.o, WEFT_F64, 33 * HV, 0),
+           g = weft_rel_l2(grad.dk, WEFT_F64, wide.dk, WEFT_F64, 33 * KD, 0);
     if (!(e > 1e-5 && e < 1e-2 && g > 1e-5 && g < 1e-2)) fail_msg("rounded to bf16 on the wire: o %.1e, dk %.1e", e, g);
     assert_memory_equal(grad.o, wide.o, 33 * HV * sizeof(double));
     release(&wide), release(&kv), release(&grad);
@@ -371,7 +377,8 @@ static void test_older_headers_work(void **state)
     weft_group *g;
     assert_ok(weft_group_self(&g));
     assert_ok(create_with(g, first_version));
-    assert_int_equal(offsetof(weft_attention_params, head_size), offsetof(weft_attention_params, threads) + sizeof(int));
+    assert_int_equal(offsetof(weft_attention_params, head_size),
+                     offsetof(weft_attention_params, threads) + sizeof(int));
     weft_group_destroy(g);
 }
 
@@ -392,12 +399,15 @@ static void test_parameters_are_refused(void **state)
     (void)state;
     static const struct { void (*spoil)(weft_attention_params *); const char *part; } cases[] = {
         {no_size, "_init"}, {newer, "newer"}, {no_length, "at least 1"}, {odd_heads, "multiple"}, {large_head, "256"},
-        {no_head, "256"}, {bad_window, "window"}, {bad_scale, "1/sqrt(D)"}, {bad_precision, "precision"}, {bad_strategy, "ring"},
+        {no_head, "256"}, {bad_window, "window"}, {bad_scale, "1/sqrt(D)"}, {bad_precision, "precision"},
+        {bad_strategy, "ring"},
         {bad_layout, "zigzag"}, {bad_threads, "threads"}, {few_documents, "at least 3"}, {bad_wire, "comm_dtype"},
-        {bad_grad, ""}, {bad_pieces, "at least 64"}, {bad_dropout, "dropout"}, {bad_group, "at least 1"}, {too_long, ""}};
+        {bad_grad, ""}, {bad_pieces, "at least 64"}, {bad_dropout, "dropout"}, {bad_group, "at least 1"},
+        {too_long, ""}};
     weft_group *g;
     assert_ok(weft_group_self(&g));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_refused(create_with(g, cases[i].spoil), cases[i].part);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(create_with(g, cases[i].spoil), cases[i].part);
     weft_group_destroy(g);
     assert_refused(weft_group_threads(0, rank_main, NULL), "at least 1");
     assert_refused(weft_group_threads(1, NULL, NULL), "NULL");
@@ -407,7 +417,8 @@ static void test_parameters_are_refused(void **state)
 static weft_status expect(weft_status got, const char *part)
 {
     if (got == WEFT_ERR_REFUSED && strstr(weft_last_error(), part)) return WEFT_OK;
-    return weft_fail(WEFT_ERR_COMPARE, "status %d with message \"%s\", not a refusal with \"%s\"", (int)got, weft_last_error(), part);
+    return weft_fail(WEFT_ERR_COMPARE, "status %d with message \"%s\", not a refusal with \"%s\"", (int)got,
+                     weft_last_error(), part);
 }
 
 static weft_status disagreeing_ranks(weft_group *group, void *ud)

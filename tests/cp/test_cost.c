@@ -13,7 +13,8 @@ static const double MiB = 1 << 20;
 static weft_cp_problem shape(int64_t T, int H, int Hkv, weft_mask mask)
 {
     return (weft_cp_problem){.prec = WEFT_PREC_BF16, .B = 1, .Tq = T, .T = T, .max_docs = 1, .H = H, .Hkv = Hkv,
-                             .D = 128, .Dv = 128, .scale = 0.1, .mask = mask, .layout = {WEFT_LAYOUT_ZIGZAG, 0}, .slots = 1};
+                             .D = 128, .Dv = 128, .scale = 0.1, .mask = mask, .layout = {WEFT_LAYOUT_ZIGZAG, 0},
+                             .slots = 1};
 }
 
 /* 600 TFLOP/s, 50 GB/s to every rank. */

@@ -1,5 +1,5 @@
-/* How blocks travel: in pieces of any size, computed in portions while they arrive; in other types on the wire; in place
- * or copied. What must not change a bit does not, and what rounds does so within bounds. */
+/* How blocks travel: in pieces of any size, computed in portions while they arrive; in other types on the wire; in
+ * place or copied. What must not change a bit does not, and what rounds does so within bounds. */
 /* labels: small */
 /* mpi-thread: 8 */
 /* mpi-long: 8 */
@@ -22,7 +22,10 @@ static cp_case base(weft_prec prec, int64_t T)
 typedef struct limits { double o, dq, dk, dv; } limits;
 static limits all(double x) { return (limits){x, x, x, x}; }
 
-static double off(const double *x, const double *ref, int64_t n) { return weft_rel_l2(x, WEFT_F64, ref, WEFT_F64, n, 0); }
+static double off(const double *x, const double *ref, int64_t n)
+{
+    return weft_rel_l2(x, WEFT_F64, ref, WEFT_F64, n, 0);
+}
 
 static limits error_of(const cp_case *c, const cp_result *x, const cp_result *ref)
 {
@@ -34,12 +37,12 @@ static limits error_of(const cp_case *c, const cp_result *x, const cp_result *re
 static void within(const limits e, const limits most, const char *what, int P)
 {
     if (!(e.o <= most.o && e.dq <= most.dq && e.dk <= most.dk && e.dv <= most.dv))
-        fail_msg("%s, P=%d: o %.2e (limit %.2e) dq %.2e (%.2e) dk %.2e (%.2e) dv %.2e (%.2e)", what, P, e.o, most.o, e.dq, most.dq,
-                 e.dk, most.dk, e.dv, most.dv);
+        fail_msg("%s, P=%d: o %.2e (limit %.2e) dq %.2e (%.2e) dk %.2e (%.2e) dv %.2e (%.2e)", what, P, e.o, most.o,
+                 e.dq, most.dq, e.dk, most.dk, e.dv, most.dv);
 }
 
-static cp_result *run(const cp_case *c, const cp_data *data, const char *strategy, int P, weft_layout_kind layout, bool overlap,
-                      bool copies, weft_cp_options more)
+static cp_result *run(const cp_case *c, const cp_data *data, const char *strategy, int P, weft_layout_kind layout,
+                      bool overlap, bool copies, weft_cp_options more)
 {
     cp_result *out = cp_result_make(c, P);
     cp_job job = {c, data, strategy, layout, overlap, 2, NULL, out, more};
@@ -55,8 +58,8 @@ static cp_result *run_alike(const cp_case *c, const cp_data *data, int P, weft_l
     for (int i = 1; i < 6; i++) {
         cp_result *x = run(c, data, i % 2 ? "ring" : "pcp", P, layout, i < 3, i == 2 || i == 5, more);
         if (!cp_same_bits(c, x, first))
-            fail_msg("%s: P=%d layout %d pieces of %zu, wire %d: way %d differs", c->name, P, (int)layout, more.buffer_bytes,
-                     (int)more.comm_dtype, i);
+            fail_msg("%s: P=%d layout %d pieces of %zu, wire %d: way %d differs", c->name, P, (int)layout,
+                     more.buffer_bytes, (int)more.comm_dtype, i);
         cp_result_free(x);
     }
     return first;
@@ -163,8 +166,8 @@ static void count_calls(weft_cp_plan *plan)
     plan->ops = &counting;
 }
 
-/* A block of 500 rows of 8 x 4 bytes in pieces of 2000 (62.5 rows): complete rows are 62, 125, 187, ..., so portions end at
- * 187, 375, 500. */
+/* A block of 500 rows of 8 x 4 bytes in pieces of 2000 (62.5 rows): complete rows are 62, 125, 187, ..., so portions
+ * end at 187, 375, 500. */
 static void blocks_are_computed_in_portions(void **state)
 {
     (void)state;
@@ -184,8 +187,8 @@ static void blocks_are_computed_in_portions(void **state)
     cp_data_free(&data);
 }
 
-/* One rank that is late by far more than a step: the others run ahead as far as they may, and what it reads must still be
- * there. */
+/* One rank that is late by far more than a step: the others run ahead as far as they may, and what it reads must still
+ * be there. */
 static weft_kern_ops late;
 static void late_forward(const weft_attn_desc *d, const weft_attn_fwd_io *io, const weft_attn_pair *pairs, int64_t n,
                          const weft_attn_run *r)
@@ -213,7 +216,8 @@ static void a_late_rank_reads_what_was_sent(void **state)
     cp_data data = cp_data_make(&c);
     for (int i = 0; i < 4; i++) {
         cp_result *want = cp_result_make(&c, 5), *got = cp_result_make(&c, 5);
-        cp_job job = {&c, &data, names[i % 2], WEFT_LAYOUT_ZIGZAG, true, 2, NULL, want, {.buffer_bytes = 64}}, slow = job;
+        cp_job job = {&c, &data, names[i % 2], WEFT_LAYOUT_ZIGZAG, true, 2, NULL, want, {.buffer_bytes = 64}},
+               slow = job;
         slow.tamper = make_late, slow.out = got;
         assert_ok((i < 2 ? cp_run : cp_run_copies)(5, &job, 1));
         assert_ok((i < 2 ? cp_run : cp_run_copies)(5, &slow, 1));
@@ -224,7 +228,7 @@ static void a_late_rank_reads_what_was_sent(void **state)
     cp_data_free(&data);
 }
 
-/* ---- types on the wire --------------------------------------------------------------------------------------------- */
+/* ---- types on the wire ------------------------------------------------------------------------------------------- */
 
 /* Magnitudes 0.5 .. 1.875 in steps of 1/8: three bits behind the first, so every type of the wire holds them, fp8 too
  * under any scale of its block. */
@@ -252,7 +256,8 @@ static void types_keep_what_they_hold(void **state)
         cp_data data = cp_data_make(&c);
         weft_cp_options same = {.buffer_bytes = i % 3 ? 0 : 300}, other = same;
         other.comm_dtype = ways[i].wire;
-        cp_result *a = run_alike(&c, &data, 3, WEFT_LAYOUT_ZIGZAG, same), *b = run_alike(&c, &data, 3, WEFT_LAYOUT_ZIGZAG, other);
+        cp_result *a = run_alike(&c, &data, 3, WEFT_LAYOUT_ZIGZAG, same),
+                  *b = run_alike(&c, &data, 3, WEFT_LAYOUT_ZIGZAG, other);
         /* portions follow from the bytes of rows, so cut messages may give other sums */
         if (same.buffer_bytes == 0) assert_true(cp_same_bits(&c, a, b));
         else within(error_of(&c, b, a), all(cp_reorder_limit(c.prec, c.T)), "exact type in pieces", 3);
@@ -317,7 +322,7 @@ static void gradient_sums_round_within_bounds(void **state)
     cp_data_free(&data);
 }
 
-/* ---- fp8 ------------------------------------------------------------------------------------------------------------ */
+/* ---- fp8 --------------------------------------------------------------------------------------------------------- */
 
 /* Every rank computes with the decoded numbers, its own block too; so P does not matter. (A scale is a power of two, so
  * which rows share one changes no number that is not far below the largest of its block; here none is.) */
@@ -385,7 +390,7 @@ static void fp8_backward_reads_neither_k_nor_v(void **state)
     cp_data_free(&data);
 }
 
-/* ---- refusals --------------------------------------------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void what_makes_no_sense_is_refused(void **state)
 {
@@ -413,7 +418,8 @@ static void what_makes_no_sense_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_of_any_size), cmocka_unit_test(pieces_are_exact_in_fp64), cmocka_unit_test(messages_are_counted),
+        cmocka_unit_test(pieces_of_any_size), cmocka_unit_test(pieces_are_exact_in_fp64),
+        cmocka_unit_test(messages_are_counted),
         cmocka_unit_test(blocks_are_computed_in_portions),
         cmocka_unit_test(a_late_rank_reads_what_was_sent), cmocka_unit_test(types_keep_what_they_hold),
         cmocka_unit_test(types_round_within_bounds), cmocka_unit_test(gradient_sums_round_within_bounds),

@@ -1,5 +1,6 @@
-/* What each choice of types on the wire costs in error and saves in memory and bytes: the table of docs/user/exchange.md.
- * Normal data, causal, zigzag; errors are relative L2 against the float64 specification on the same inputs. */
+/* What each choice of types on the wire costs in error and saves in memory and bytes: the table of
+ * docs/user/exchange.md. Normal data, causal, zigzag; errors are relative L2 against the float64 specification on the
+ * same inputs. */
 /* labels: long */
 /* timeout: 900 */
 #include "harness/test.h"
@@ -26,7 +27,8 @@ enum { CHOICES = sizeof choices / sizeof *choices };
 
 static double kib(int64_t bytes) { return (double)bytes / 1024; }
 
-static void measure(const cp_case *c, const cp_data *data, const cp_result *ref, const choice *x, const char *strategy, int P)
+static void measure(const cp_case *c, const cp_data *data, const cp_result *ref, const choice *x, const char *strategy,
+                    int P)
 {
     cp_result *y = cp_result_make(c, P), *copies = cp_result_make(c, P);
     cp_job job = {c, data, strategy, WEFT_LAYOUT_ZIGZAG, true, 1, NULL, y, x->o}, again = job;
@@ -35,10 +37,13 @@ static void measure(const cp_case *c, const cp_data *data, const cp_result *ref,
     assert_ok(cp_run_copies(P, &again, 1));
     assert_true(cp_same_bits(c, y, copies));
     int64_t q = T * c->H * c->D, k = T * c->Hkv * c->D;
-    double o = weft_rel_l2(y->o, WEFT_F64, ref->o, WEFT_F64, q, 0), dq = weft_rel_l2(y->dq, WEFT_F64, ref->dq, WEFT_F64, q, 0);
-    double dk = weft_rel_l2(y->dk, WEFT_F64, ref->dk, WEFT_F64, k, 0), dv = weft_rel_l2(y->dv, WEFT_F64, ref->dv, WEFT_F64, k, 0);
+    double o = weft_rel_l2(y->o, WEFT_F64, ref->o, WEFT_F64, q, 0),
+           dq = weft_rel_l2(y->dq, WEFT_F64, ref->dq, WEFT_F64, q, 0);
+    double dk = weft_rel_l2(y->dk, WEFT_F64, ref->dk, WEFT_F64, k, 0),
+           dv = weft_rel_l2(y->dv, WEFT_F64, ref->dv, WEFT_F64, k, 0);
     printf("%-18s %-7s D=%-3d P=%d  o %.1e dq %.1e dk %.1e dv %.1e | KiB: K,V %6.1f (in place %5.1f) "
-           "all %6.1f (%6.1f) kept %5.1f sent %6.1f + %6.1f\n", x->text, strategy, c->D, P, o, dq, dk, dv, kib((int64_t)copies->kv_buffer_bytes[0]),
+           "all %6.1f (%6.1f) kept %5.1f sent %6.1f + %6.1f\n", x->text, strategy, c->D, P, o, dq, dk, dv,
+           kib((int64_t)copies->kv_buffer_bytes[0]),
            kib((int64_t)y->kv_buffer_bytes[0]), kib((int64_t)copies->pool_bytes[0]), kib((int64_t)y->pool_bytes[0]),
            kib((int64_t)y->kept_bytes[0]), kib(y->forward_bytes[0]), kib(y->backward_bytes[0]));
     assert_at_most(o, x->kv_limit);

@@ -24,7 +24,8 @@ enum { RANKS = 4, BAD = 2, STRATEGIES_MAX = 16 };
 /* ---- one strategy ------------------------------------------------------------------------------------------ */
 
 /* When the first rank of each strategy heard of the failure, as threads: their run lasts as long as the sleep. */
-static struct { char strategy[32]; _Atomic int64_t microseconds, left; } heard[STRATEGIES_MAX]; /* left: when the bad one did */
+/* left: when the bad one did */
+static struct { char strategy[32]; _Atomic int64_t microseconds, left; } heard[STRATEGIES_MAX];
 
 static int64_t now_us(void) { return (int64_t)(weft_now(&weft_clock_real) * 1e6); }
 
@@ -32,7 +33,8 @@ static void note_failure(const char *strategy)
 {
     for (int i = 0; i < STRATEGIES_MAX; i++) {
         int64_t none = 0;
-        if (!strcmp(heard[i].strategy, strategy)) atomic_compare_exchange_strong(&heard[i].microseconds, &none, now_us());
+        if (!strcmp(heard[i].strategy, strategy))
+            atomic_compare_exchange_strong(&heard[i].microseconds, &none, now_us());
     }
 }
 
@@ -51,7 +53,8 @@ static void set_deadline(weft_cp_plan *plan) { weft_world_set_timeout(plan->worl
 /* arg: the strategy. Forward and backward several times, so that a fault at any pass acts. */
 static weft_status steps_body(weft_ctx *ctx, weft_world *w, const char *arg)
 {
-    static const cp_case c = {.name = "faults", .prec = WEFT_PREC_F32, .B = 1, .Tq = 96, .T = 96, .H = 8, .Hkv = 4, .D = 8,
+    static const cp_case c = {.name = "faults", .prec = WEFT_PREC_F32, .B = 1, .Tq = 96, .T = 96, .H = 8, .Hkv = 4,
+                              .D = 8,
                               .Dv = 8, .mask = {true, -1, -1, 0}};
     int ranks[RANKS] = {0, 1, 2, 3};
     weft_comm *comm;
@@ -168,7 +171,8 @@ static void every_strategy(test_way way, const char *fault, weft_status status, 
     unsetenv("WEFT_FAULT");
     for (int i = 0; i < n; i++) {
         if (getenv("TEST_SHOW")) print_message("%s, %s: %.1f s: %s\n", names[i], fault, r[i].seconds, r[i].message);
-        if (r[i].status != status) fail_msg("%s, %s: %s: %s", names[i], fault, weft_status_text(r[i].status), r[i].message);
+        if (r[i].status != status)
+            fail_msg("%s, %s: %s: %s", names[i], fault, weft_status_text(r[i].status), r[i].message);
         for (const char *const *p = parts; *p; p++)
             if (!strstr(r[i].message, *p)) fail_msg("%s, %s: \"%s\" lacks \"%s\"", names[i], fault, r[i].message, *p);
         assert_at_most(r[i].seconds, WITHIN);
@@ -199,8 +203,8 @@ static void g17_a_killed_rank_is_named(void **state)
 static void g17_a_sleeping_rank_is_named(void **state)
 {
     (void)state;
-    const char *const *parts = PARTS("ward, layer 3, step ", " rank 2 is asleep in cp.", "passed its deadline of 1.5 s with",
-                                     "bytes", "tag ");
+    const char *const *parts =
+        PARTS("ward, layer 3, step ", " rank 2 is asleep in cp.", "passed its deadline of 1.5 s with", "bytes", "tag ");
     every_strategy(TEST_PROCESSES, "sleep:30:rank=2:site=cp.step:hit=2", WEFT_ERR_TIMEOUT, parts);
     every_strategy(TEST_THREADS, "sleep:3:rank=2:site=cp.step:hit=2", WEFT_ERR_TIMEOUT, parts);
 }
@@ -209,7 +213,8 @@ static void g17_a_sleeping_rank_is_named(void **state)
 static void g17_a_rank_in_another_collective_is_named(void **state)
 {
     (void)state;
-    const char *const *parts = PARTS("ward, layer 3, step ", "passed its deadline of 1.5 s with", "group cp", "rank 2", "barrier");
+    const char *const *parts =
+        PARTS("ward, layer 3, step ", "passed its deadline of 1.5 s with", "group cp", "rank 2", "barrier");
     every_strategy(TEST_PROCESSES, "stray:rank=2:site=cp.step:hit=2", WEFT_ERR_TIMEOUT, parts);
     every_strategy(TEST_THREADS, "stray:rank=2:site=cp.step:hit=2", WEFT_ERR_TIMEOUT, parts);
 }
@@ -225,13 +230,15 @@ static double ones(const cp_case *c, char what, int64_t b, int64_t t, int h, int
 /* With a window of 0 keys to the left a row is its own v: cheap at any length, and every block still goes round. */
 static void ring_of_blocks(int P, int64_t rows, int heads, int D)
 {
-    cp_case c = {.name = "G16", .prec = WEFT_PREC_F32, .B = 1, .Tq = P * rows, .T = P * rows, .H = heads, .Hkv = heads, .D = D,
+    cp_case c = {.name = "G16", .prec = WEFT_PREC_F32, .B = 1, .Tq = P * rows, .T = P * rows, .H = heads, .Hkv = heads,
+                 .D = D,
                  .Dv = D, .mask = {true, 0, -1, 0}, .value = ones};
     cp_data data = cp_data_make(&c);
     const char *names[STRATEGIES_MAX];
     int n = strategies(names);
     for (int i = 0; i < n; i++) {
-        if (rows > 64 && strcmp(names[i], "ring")) continue; /* the others send no more in one piece than the ring does */
+        /* the others send no more in one piece than the ring does */
+        if (rows > 64 && strcmp(names[i], "ring")) continue;
         cp_job job = {.c = &c, .data = &data, .strategy = names[i], .layout = WEFT_LAYOUT_CONTIGUOUS, .overlap = true,
                       .out = cp_result_make(&c, P)};
         double begin = weft_now(&weft_clock_real);

@@ -13,7 +13,8 @@ static double probe(const cp_case *c, char what, int64_t b, int64_t t, int h, in
 
 static cp_case probe_case(int64_t Tq, int64_t T, weft_mask mask)
 {
-    return (cp_case){.name = "probe", .prec = WEFT_PREC_F64, .B = 1, .Tq = Tq, .T = T, .H = 1, .Hkv = 1, .D = 2, .Dv = 1,
+    return (cp_case){.name = "probe", .prec = WEFT_PREC_F64, .B = 1, .Tq = Tq, .T = T, .H = 1, .Hkv = 1, .D = 2,
+                     .Dv = 1,
                      .mask = mask, .value = probe};
 }
 
@@ -118,7 +119,8 @@ static void g08_lengths_that_nothing_divides(void **state)
     cp_case c = {.name = "G08", .prec = WEFT_PREC_F64, .B = 1, .Tq = 11, .T = 11, .H = 2, .Hkv = 1, .D = 4, .Dv = 4,
                  .mask = causal, .seed = 8};
     compare_with_one_rank(&c, 4, 1e-12);
-    c = (cp_case){.name = "G08", .prec = WEFT_PREC_F64, .B = 1, .Tq = 2999, .T = 2999, .H = 1, .Hkv = 1, .D = 2, .Dv = 2,
+    c = (cp_case){.name = "G08", .prec = WEFT_PREC_F64, .B = 1, .Tq = 2999, .T = 2999, .H = 1, .Hkv = 1, .D = 2,
+                  .Dv = 2,
                   .mask = {true, 99, -1, 0}, .seed = 8};
     compare_with_one_rank(&c, 4, 1e-12);
 }

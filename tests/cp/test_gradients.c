@@ -27,7 +27,8 @@ static void differences(const cp_case *c, const cp_data *data, double *x, int64_
         double loss[2], keep = x[i];
         for (int s = 0; s < 2; s++) {
             x[i] = keep + (s ? h : -h);
-            cp_job job = {c, data, P == 1 ? "none" : "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(c, P), {0}};
+            cp_job job = {c,  data, P == 1 ? "none" : "ring", WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(c, P),
+                          {0}};
             assert_ok(cp_run(P, &job, 1));
             loss[s] = loss_of(c, data, job.out);
             cp_result_free(job.out);

@@ -15,7 +15,8 @@ typedef struct list { const cp_case *c; const cp_data *data; int P, n; cp_job jo
 static void add(list *l, const char *strategy, weft_layout_kind layout, weft_cp_options more)
 {
     assert_true(l->n < MOST_JOBS);
-    l->jobs[l->n++] = (cp_job){l->c, l->data, strategy, layout, l->n % 3 != 1, 1, NULL, cp_result_make(l->c, l->P), more};
+    l->jobs[l->n++] =
+        (cp_job){l->c, l->data, strategy, layout, l->n % 3 != 1, 1, NULL, cp_result_make(l->c, l->P), more};
 }
 
 static void run(list *l) { assert_ok(cp_run(l->P, l->jobs, l->n)); }
@@ -58,7 +59,8 @@ static void add_grids(list *l)
     for (int U = 1; U <= l->P && U <= l->c->H; U++) {
         if (l->P % U != 0) continue;
         for (int g = 0; g < GRIDS; g++)
-            add(l, grids[g], (weft_layout_kind)((U + g) / 2 % 2), (weft_cp_options){.head_size = U, .keep_heads = g % 2 == 0});
+            add(l, grids[g], (weft_layout_kind)((U + g) / 2 % 2),
+                (weft_cp_options){.head_size = U, .keep_heads = g % 2 == 0});
     }
     if (l->P <= l->c->H) add(l, "ulysses", WEFT_LAYOUT_ZIGZAG, (weft_cp_options){0});
 }
@@ -201,8 +203,9 @@ static double equal_keys(const cp_case *c, char what, int64_t b, int64_t t, int 
 }
 
 /* With fp8, dO comes rounded to the ranks that have its heads, and delta is that of the rounded dO: so sum_k dS = 0
- * still holds in every row, and where all keys are the same vector, dq = scale sum_k dS k is 0 but for rounding in R. The
- * terms that cancel are of the size of dO; each is a few fp32 roundings off, and their mean over the keys is taken. */
+ * still holds in every row, and where all keys are the same vector, dq = scale sum_k dS k is 0 but for rounding in R.
+ * The terms that cancel are of the size of dO; each is a few fp32 roundings off, and their mean over the keys is
+ * taken. */
 static void rounded_output_gradients_sum_to_nothing(void **state)
 {
     (void)state;
@@ -360,7 +363,8 @@ static void kept_bytes_are_the_own_share(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_grids_in_fp64), cmocka_unit_test(all_grids_in_fp32), cmocka_unit_test(all_masks_on_some_grids),
+        cmocka_unit_test(all_grids_in_fp64), cmocka_unit_test(all_grids_in_fp32),
+        cmocka_unit_test(all_masks_on_some_grids),
         cmocka_unit_test(bf16_error_stays_that_of_one_rank), cmocka_unit_test(what_travels_may_be_narrower),
         cmocka_unit_test(rounded_output_gradients_sum_to_nothing), cmocka_unit_test(same_bits_for_one_grid),
         cmocka_unit_test(one_group_of_all_ranks_gives_the_bits_of_one_rank),

@@ -10,7 +10,8 @@ enum { RANKS = sizeof ranks / sizeof *ranks };
 
 static cp_case base(int64_t B, int64_t Tq, int64_t T)
 {
-    return (cp_case){.name = "length", .prec = WEFT_PREC_F64, .B = B, .Tq = Tq, .T = T, .H = 2, .Hkv = 1, .D = 4, .Dv = 3,
+    return (cp_case){.name = "length", .prec = WEFT_PREC_F64, .B = B, .Tq = Tq, .T = T, .H = 2, .Hkv = 1, .D = 4,
+                     .Dv = 3,
                      .mask = {true, -1, -1, 0}, .seed = 5};
 }
 

@@ -11,7 +11,8 @@ enum { N = 4, U = 2, R = N / U, T = 32, S = T / N, HEADS = 4, DIM = 8, WIDTH = 2
 
 static cp_case the_case(void)
 {
-    return (cp_case){.name = "one group", .prec = WEFT_PREC_F64, .B = 1, .Tq = T, .T = T, .H = HEADS, .Hkv = HEADS, .D = DIM,
+    return (cp_case){.name = "one group", .prec = WEFT_PREC_F64, .B = 1, .Tq = T, .T = T, .H = HEADS, .Hkv = HEADS,
+                     .D = DIM,
                      .Dv = DIM, .mask = {true, -1, -1, 0}, .seed = 70};
 }
 
@@ -164,7 +165,8 @@ static void the_grid_is_exact_in_less_memory(void **state)
         /* the whole sequence, of the own heads; between forward and backward the own share, 1/N */
         assert_int_equal(jobs[0].out->kv_buffer_bytes[r], whole / U);
         size_t q_m_l = (size_t)(T / R) * (HEADS / U) * (DIM + 2) * sizeof(double);
-        assert_true(jobs[0].out->kept_bytes[r] >= whole / N + q_m_l && jobs[0].out->kept_bytes[r] < whole / N + q_m_l + 256);
+        assert_true(jobs[0].out->kept_bytes[r] >= whole / N + q_m_l &&
+                    jobs[0].out->kept_bytes[r] < whole / N + q_m_l + 256);
     }
     for (int i = 0; i < 3; i++) cp_result_free(jobs[i].out);
     cp_data_free(&data);

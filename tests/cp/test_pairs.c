@@ -14,7 +14,8 @@ static void make_plan(fixture *f, weft_cp_plan *plan, weft__cp_slot *slot, const
                       weft_mask mask, weft_layout layout, int group)
 {
     *plan = (weft_cp_plan){.P = s->P, .rank = rank, .group = group, .waves = (int)weft_layout_pieces(layout, group),
-                           .problem = {.B = s->B, .T = s->T, .max_docs = docs, .layout = layout}, .desc = {.mask = mask}};
+                           .problem = {.B = s->B, .T = s->T, .max_docs = docs, .layout = layout},
+                           .desc = {.mask = mask}};
     plan->pair_capacity = weft__cp_pair_capacity(plan);
     *slot = (weft__cp_slot){0};
     assert_ok(WEFT_NEW0(f->arena, plan->pair_capacity, "pairs", &slot->pairs));

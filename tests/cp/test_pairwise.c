@@ -210,7 +210,8 @@ static void check_causal(const cp_case *c, weft_layout_kind layout, int P, int64
     cp_job jobs[JOBS];
     cp_data data = cp_data_make(c);
     for (int i = 0; i < JOBS; i++)
-        jobs[i] = (cp_job){.c = c, .data = &data, .strategy = i % 2 ? "ring" : "pairwise", .layout = layout, .overlap = i < 2,
+        jobs[i] = (cp_job){.c = c, .data = &data, .strategy = i % 2 ? "ring" : "pairwise", .layout = layout,
+                           .overlap = i < 2,
                            .out = cp_result_make(c, P), .more = {.buffer_bytes = i < 2 ? 0 : 67}};
     assert_ok(cp_run(P, jobs, JOBS));
     for (int i = 0; i < JOBS; i++) {

@@ -113,11 +113,14 @@ static void head_sizes_that_cannot_be(void **state)
 {
     (void)state;
     weft_cp_problem p = good(); /* 4 query heads */
-    refused_on(6, p, "dcp", (weft_cp_options){.head_size = 6}, "need as many query heads, there are 4; usable head sizes on 6 "
-                                                               "ranks: 1, 2, 3");
-    refused_on(6, p, "dcp-ring", (weft_cp_options){.head_size = 4}, "4 ranks do not divide 6 ranks; usable head sizes: 1, 2, 3");
-    refused_on(6, p, "ulysses", (weft_cp_options){0}, "all 6 ranks needs as many query heads, there are 4; use dcp, with one of "
-                                                      "the head sizes 1, 2, 3");
+    refused_on(6, p, "dcp", (weft_cp_options){.head_size = 6},
+               "need as many query heads, there are 4; usable head sizes on 6 "
+               "ranks: 1, 2, 3");
+    refused_on(6, p, "dcp-ring", (weft_cp_options){.head_size = 4},
+               "4 ranks do not divide 6 ranks; usable head sizes: 1, 2, 3");
+    refused_on(6, p, "ulysses", (weft_cp_options){0},
+               "all 6 ranks needs as many query heads, there are 4; use dcp, with one of "
+               "the head sizes 1, 2, 3");
     refused_on(4, p, "ulysses", (weft_cp_options){.head_size = 2}, "leave it out, or use dcp");
     refused_on(2, p, "dcp", (weft_cp_options){.head_size = -1}, "at least 1");
     refused_on(2, p, "ring", (weft_cp_options){.head_size = 2}, "a head size asks for dcp");
@@ -277,7 +280,7 @@ static void grids_print_themselves(void **state)
     assert_ok(weft_run_threads(4, print_grid, &all));
 }
 
-/* ---- choice -------------------------------------------------------------------------------------------------------- */
+/* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 static weft_status choose(const weft_cp_problem *p, const char *name, int P, const weft_cp_strategy **out)
 {
@@ -315,7 +318,7 @@ static void names_are_those_of_the_table(void **state)
     for (int i = 0; i < n; i++) assert_string_equal(names[i], weft__cp_strategies[i]->name);
 }
 
-/* ---- faults ---------------------------------------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 
 typedef struct fault_run { cp_job job; const char *spec; } fault_run;
 
@@ -337,10 +340,12 @@ static void faults_act_once_per_step(void **state)
     cp_case c = {.name = "fault", .prec = WEFT_PREC_F64, .B = 1, .Tq = 12, .T = 12, .H = 2, .Hkv = 1, .D = 4, .Dv = 4,
                  .mask = {true, -1, -1, 0}, .seed = 1};
     cp_data data = cp_data_make(&c);
-    static const struct { const char *strategy, *site; } ways[] = {{"pcp", "pcp"}, {"ring", "ring"}, {"ulysses", "heads"}};
+    static const struct { const char *strategy, *site; } ways[] = {{"pcp", "pcp"}, {"ring", "ring"},
+                                                                   {"ulysses", "heads"}};
     for (int i = 0; i < 3; i++) {
         char spec[80];
-        fault_run f = {{&c, &data, ways[i].strategy, WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(&c, 2), {0}}, spec};
+        fault_run f = {{&c, &data, ways[i].strategy, WEFT_LAYOUT_ZIGZAG, true, 1, NULL, cp_result_make(&c, 2), {0}},
+                       spec};
         /* two steps forward and two backward: the fourth pass exists, a fifth does not */
         snprintf(spec, sizeof spec, "fail:rank=1:site=cp.%s:hit=5", ways[i].site);
         assert_ok(weft_run_threads(2, run_with_fault, &f));
@@ -359,7 +364,8 @@ static void faults_act_once_per_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_refuses), cmocka_unit_test(numbers_outside_of_fp32), cmocka_unit_test(head_sizes_that_cannot_be),
+        cmocka_unit_test(every_rank_refuses), cmocka_unit_test(numbers_outside_of_fp32),
+        cmocka_unit_test(head_sizes_that_cannot_be),
         cmocka_unit_test(heads_are_dealt_without_padding), cmocka_unit_test(grids_print_themselves),
         cmocka_unit_test(bind_refuses_what_exceeds_the_plan),
         cmocka_unit_test(plans_print_themselves), cmocka_unit_test(auto_takes_the_cheapest),

@@ -14,7 +14,8 @@ static void fp32_masks(void **state)
     static const weft_mask masks[] = {
         {true, -1, -1, 0}, {false, -1, -1, 0}, {true, 16, -1, 0}, {false, 5, 9, 0}, {true, -1, -1, 20}};
     for (size_t m = 0; m < sizeof masks / sizeof *masks; m++) {
-        cp_case c = {.name = "fp32", .prec = WEFT_PREC_F32, .B = 1, .Tq = 101, .T = 101, .H = 4, .Hkv = 2, .D = 16, .Dv = 16,
+        cp_case c = {.name = "fp32", .prec = WEFT_PREC_F32, .B = 1, .Tq = 101, .T = 101, .H = 4, .Hkv = 2, .D = 16,
+                     .Dv = 16,
                      .mask = masks[m], .sinks = m == 2, .seed = 3 + m};
         cp_check_all(&c, ranks, RANKS, 2e-6, 1e-6, 0.1);
     }

@@ -51,7 +51,8 @@ static void linear_in_v(const char *strategy, weft_layout_kind layout)
     memcpy(y.q, x.q, (size_t)(c.Tq * c.H * c.D) * sizeof *y.q);
     memcpy(y.k, x.k, (size_t)(c.T * c.Hkv * c.D) * sizeof *y.k);
     for (int64_t i = 0; i < nv; i++) z.v[i] = 3 * x.v[i] - 2 * y.v[i];
-    cp_result *a = run(&c, &x, strategy, layout), *b = run(&c, &y, strategy, layout), *d = run(&c, &z, strategy, layout);
+    cp_result *a = run(&c, &x, strategy, layout), *b = run(&c, &y, strategy, layout),
+              *d = run(&c, &z, strategy, layout);
     for (int64_t i = 0; i < no; i++) a->o[i] = 3 * a->o[i] - 2 * b->o[i];
     close_to(d->o, a->o, no, 1e-13 * T, "linear in v", strategy, layout); /* T terms, each rounded at 1e-16 */
     cp_result_free(a), cp_result_free(b), cp_result_free(d);
@@ -184,7 +185,8 @@ PROPERTY(evaluation_drops_nothing)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_linear_in_v), cmocka_unit_test(test_constant_on_a_row),
-                                       cmocka_unit_test(test_causal_prefix), cmocka_unit_test(test_rows_of_ds_sum_to_zero),
+                                       cmocka_unit_test(test_causal_prefix),
+                                       cmocka_unit_test(test_rows_of_ds_sum_to_zero),
                                        cmocka_unit_test(test_backward_is_the_transpose),
                                        cmocka_unit_test(test_evaluation_drops_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);

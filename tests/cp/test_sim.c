@@ -12,7 +12,9 @@
 static void vary(sim_case *c, int k)
 {
     c->no_overlap = k % 3 == 0;
-    c->mask = k % 4 == 0 ? (weft_mask){false, -1, -1, 0} : k % 4 == 3 ? (weft_mask){true, 20, -1, 0} : (weft_mask){true, -1, -1, 0};
+    c->mask = k % 4 == 0   ? (weft_mask){false, -1, -1, 0}
+              : k % 4 == 3 ? (weft_mask){true, 20, -1, 0}
+                           : (weft_mask){true, -1, -1, 0};
     c->groups = 1 + k % 3;
     c->interleaved = k % 2;
     c->pieces = k % 5 == 1 ? 300 : 0;
@@ -102,7 +104,8 @@ static void bits_do_not_depend_on_arrival(void **state)
         {.link_bytes_per_second = 1e9, .port_bytes_per_second = 1e9, .node_bytes_per_second = 1e9},
         {1e-3, 1e-2, 10, 1e6, 2, 1e-9, 1e9, false, false},
         {0, 5, 1e9, 100, 3, 1e-9, 50, true, false}};
-    cp_case c = {.name = "arrival", .prec = WEFT_PREC_BF16, .B = 1, .Tq = 57, .T = 57, .H = 5, .Hkv = 5, .D = 8, .Dv = 6,
+    cp_case c = {.name = "arrival", .prec = WEFT_PREC_BF16, .B = 1, .Tq = 57, .T = 57, .H = 5, .Hkv = 5, .D = 8,
+                 .Dv = 6,
                  .mask = {true, -1, -1, 0}, .sinks = true, .seed = 6};
     cp_data data = cp_data_make(&c);
     cp_result *threads = cp_result_make(&c, P), *sim = cp_result_make(&c, P);
@@ -221,7 +224,8 @@ static void a_ring_hides_its_transfers(void **state)
     enum { P = 8, N = 64 };
     sim_case c = sim_case_make("ring", WEFT_LAYOUT_CONTIGUOUS, P, P * N);
     double step = (double)N * N * c.H * 2 * (c.D + c.Dv), transfer = (double)N * c.Hkv * (c.D + c.Dv) * 2;
-    weft_profile fast = rates(step, transfer * 1.01), slow = rates(step, transfer / 3); /* a step takes 1 s, a transfer 0.99 s or 3 s */
+    /* a step takes 1 s, a transfer 0.99 s or 3 s */
+    weft_profile fast = rates(step, transfer * 1.01), slow = rates(step, transfer / 3);
     c.profile = &fast;
     assert_true(close_to(forward_seconds(&c), P));
     c.no_overlap = true;
@@ -232,7 +236,8 @@ static void a_ring_hides_its_transfers(void **state)
 }
 
 /* theory c5: a causal ring over contiguous shares waits for its slowest rank in every step: P - 1/2 full blocks where
- * the mean is P/2; zigzag gives every rank the same in every step. Blocks count with n^2, diagonals with n (n + 1) / 2. */
+ * the mean is P/2; zigzag gives every rank the same in every step. Blocks count with n^2, diagonals with n (n + 1) /
+ * 2. */
 static void balance_of_causal_rings(void **state)
 {
     (void)state;
@@ -307,7 +312,8 @@ static void bad_asks_are_refused(void **state)
 {
     (void)state;
     weft_sim_result out;
-    weft_sim_ask a = {.problem = {.prec = WEFT_PREC_F32, .B = 1, .Tq = 8, .T = 8, .max_docs = 1, .H = 2, .Hkv = 2, .D = 4, .Dv = 4,
+    weft_sim_ask a = {.problem = {.prec = WEFT_PREC_F32, .B = 1, .Tq = 8, .T = 8, .max_docs = 1, .H = 2, .Hkv = 2,
+                                  .D = 4, .Dv = 4,
                                   .scale = 1, .mask = {false, -1, -1, 0}, .slots = 1},
                       .options = {.strategy = "ring", .overlap = true}, .cp = 2, .groups = 1, .layers = 1};
     assert_ok(weft_simulate(&out, &a));

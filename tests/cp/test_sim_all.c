@@ -8,7 +8,8 @@
 
 #include <sys/resource.h>
 
-static const weft_mask full = {false, -1, -1, 0}, causal = {true, -1, -1, 0}, window = {true, 30, -1, 0}, both = {false, 9, 5, 0};
+static const weft_mask full = {false, -1, -1, 0}, causal = {true, -1, -1, 0}, window = {true, 30, -1, 0},
+                       both = {false, 9, 5, 0};
 
 static void every_number_of_ranks(void **state)
 {
@@ -43,7 +44,8 @@ static void traffic_up_to_512_ranks(void **state)
     const char *const *names = weft_cp_names(&n);
     for (int s = 0; s < n; s++)
         for (int k = 0; k < 10; k++) {
-            sim_case c = sim_case_make(names[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), ranks[k % 5], k / 5 ? 1001 : 257);
+            sim_case c =
+                sim_case_make(names[s], (weft_layout_kind)(k % WEFT_LAYOUT_COUNT), ranks[k % 5], k / 5 ? 1001 : 257);
             bool ulysses = !strcmp(names[s], "ulysses");
             c.H = ulysses ? c.P + (k % 5 == 2 ? 0 : 9) : k % 2 ? 16 : 4;
             c.Hkv = ulysses && k % 3 == 0 ? 1 : c.H;

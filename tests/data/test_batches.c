@@ -29,7 +29,8 @@ static weft_sequence seq(const weft_batches *b, bool valid, int64_t i)
 static weft_batches *batches(const weft_tokens *t, int64_t T, double valid, bool mask)
 {
     weft_batches *b = NULL;
-    assert_ok(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = T, .seed = 11, .valid_fraction = valid, .document_mask = mask}));
+    assert_ok(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = T, .seed = 11, .valid_fraction = valid,
+                                                                      .document_mask = mask}));
     return b;
 }
 
@@ -84,18 +85,24 @@ static void test_refusals(void **state)
     (void)state;
     weft_tokens *t = counting(57, NULL, 0);
     weft_batches *b = NULL;
-    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 128}), "T = 128 needs 129; the largest T that works is 56");
+    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 128}),
+                   "T = 128 needs 129; the largest T that works is 56");
     assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 57}), "the largest T that works is 56");
     assert_ok(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 56}));
-    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 40, .valid_fraction = 0.5}), "the largest T that works is 28");
-    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = 0.1}), "is 5 tokens for evaluation, one sequence of T = 8 needs 9; use 0.158, or 0");
+    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 40, .valid_fraction = 0.5}),
+                   "the largest T that works is 28");
+    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = 0.1}),
+                   "is 5 tokens for evaluation, one sequence of T = 8 needs 9; use 0.158, or 0");
     weft_batches *c = NULL;
     assert_ok(weft_batches_create(&c, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = 0.158}));
-    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = 0.157}), "is 8 tokens");
-    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 40, .valid_fraction = 0.1}), "use 0 (none) or a shorter T");
+    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = 0.157}),
+                   "is 8 tokens");
+    assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 40, .valid_fraction = 0.1}),
+                   "use 0 (none) or a shorter T");
     static const double bad[] = {1, -0.1, NAN, INFINITY};
     for (int k = 0; k < 4; k++)
-        assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = bad[k]}), "expected 0 <= x < 1");
+        assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 8, .valid_fraction = bad[k]}),
+                       "expected 0 <= x < 1");
     assert_refused(weft_batches_create(&b, arena, t, &(weft_batch_options){.T = 0}), "sequence length of 0");
     weft_sequence s = {.token = token, .target = target, .cu = cu};
     assert_refused(weft_batches_sequence(b, true, 0, &s), "evaluation windows");
@@ -190,7 +197,8 @@ static int64_t document_at(const int64_t *offsets, int64_t docs, int64_t g)
 
 /* Random documents, some empty: against the definition, token by token. Returns the most documents in one
  * window, by counting. */
-static int64_t check_documents(const weft_batches *b, const int64_t *offsets, int64_t docs, int64_t T, bool valid, int64_t end)
+static int64_t check_documents(const weft_batches *b, const int64_t *offsets, int64_t docs, int64_t T, bool valid,
+                               int64_t end)
 {
     int64_t most = 0;
     for (int64_t i = 0; i < weft_batches_windows(b, valid); i++) {

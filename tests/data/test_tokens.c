@@ -124,13 +124,15 @@ static void g18_wide_ids_stay_wide(void **state)
     assert_ok(weft_tokens_read(t, 0, 3, back));
     assert_int_equal(back[1], 70000);
     weft_tokens_close(t);
-    assert_refused(weft_tokens_open(&t, arena, path, NULL, 50257), "token 1 (byte 60) has id 70000, the vocabulary ends at 50256");
+    assert_refused(weft_tokens_open(&t, arena, path, NULL, 50257),
+                   "token 1 (byte 60) has id 70000, the vocabulary ends at 50256");
     assert_refused(weft_tokens_write(path, ids, 3, whole, 1, 50257), "token 1 has id 70000");
     size_t bytes;
     char *raw = test_read_raw(path, &bytes);
     raw[12] = 2; /* a 32-bit file read as 16-bit */
     test_write_raw(path, raw, bytes);
-    assert_refused(weft_tokens_open(&t, arena, path, NULL, 100000), "ids of 2 bytes cannot hold a vocabulary of 100000");
+    assert_refused(weft_tokens_open(&t, arena, path, NULL, 100000),
+                   "ids of 2 bytes cannot hold a vocabulary of 100000");
     free(raw);
 }
 

@@ -155,7 +155,8 @@ static weft_status make_local(local *x, const cp_job *job, weft_arena *arena, in
 {
     const cp_case *c = job->c;
     weft_dtype C = weft_prec_compute(c->prec), R = weft_prec_real(c->prec);
-    int64_t q = (int64_t)c->H * c->D, o = (int64_t)c->H * c->Dv, k = (int64_t)c->Hkv * c->D, v = (int64_t)c->Hkv * c->Dv;
+    int64_t q = (int64_t)c->H * c->D, o = (int64_t)c->H * c->Dv, k = (int64_t)c->Hkv * c->D,
+            v = (int64_t)c->Hkv * c->Dv;
     static const int64_t head_index[] = {0};
     WEFT_TRY(make_rows(&x->q, arena, C, nq, q, 3, qi));
     WEFT_TRY(make_rows(&x->k, arena, C, nk, k, 5, ki));
@@ -193,16 +194,19 @@ static weft_status make_kept(rows *x, weft_arena *arena, size_t bytes)
 
 static weft_cp_io io_of(const local *x, const cp_case *c)
 {
-    return (weft_cp_io){.layer = 3, .no_dropout = c->no_dropout, .q = x->q.data, .k = x->k.data, .v = x->v.data, .q_ld = x->q.ld, .k_ld = x->k.ld,
+    return (weft_cp_io){.layer = 3, .no_dropout = c->no_dropout, .q = x->q.data, .k = x->k.data, .v = x->v.data,
+                        .q_ld = x->q.ld, .k_ld = x->k.ld,
                         .v_ld = x->v.ld, .sinks = c->sinks ? x->sinks.data : NULL, .o = x->o.data, .o_ld = x->o.ld,
                         .m = x->m.data, .l = x->l.data, .lse = x->lse.data, .dout = x->dout.data, .dout_ld = x->dout.ld,
                         .dq = x->dq.data, .dk = x->dk.data, .dv = x->dv.data, .dq_ld = x->dq.ld, .dk_ld = x->dk.ld,
-                        .dv_ld = x->dv.ld, .dsinks = c->sinks ? x->dsinks.data : NULL, .kept = x->kept.n ? x->kept.data : NULL};
+                        .dv_ld = x->dv.ld, .dsinks = c->sinks ? x->dsinks.data : NULL,
+                        .kept = x->kept.n ? x->kept.data : NULL};
 }
 
 static weft_layout layout_of(const cp_job *job)
 {
-    return (int)job->layout == CP_STRIPED_3 ? (weft_layout){WEFT_LAYOUT_STRIPED, 3} : (weft_layout){job->layout, job->c->block};
+    return (int)job->layout == CP_STRIPED_3 ? (weft_layout){WEFT_LAYOUT_STRIPED, 3}
+                                            : (weft_layout){job->layout, job->c->block};
 }
 
 static weft_status make_shard(weft_shard *s, weft_arena *arena, const cp_job *job, int P, int64_t T, int64_t pos0,
@@ -237,7 +241,8 @@ static weft_counters counters(weft_comm *comm)
     return n;
 }
 
-static void note_traffic(cp_result *out, int rank, weft_counters a, weft_counters b, weft_counters c, weft_cp_traffic planned)
+static void note_traffic(cp_result *out, int rank, weft_counters a, weft_counters b, weft_counters c,
+                         weft_cp_traffic planned)
 {
     out->forward_bytes[rank] = b.bytes_logical - a.bytes_logical;
     out->backward_bytes[rank] = c.bytes_logical - b.bytes_logical;
@@ -262,7 +267,8 @@ static weft_status poison(weft_cp_plan *plan, const shards *s, local *x, const c
 
 /* Bind, forward, backward, as often as asked for, in turn through both slots. In between the other slot is bound to
  * other documents: it must not matter. Nothing may be allocated. */
-static weft_status run_plan(weft_ctx *ctx, weft_comm *comm, const cp_job *job, weft_cp_plan *plan, const shards *s, local *x)
+static weft_status run_plan(weft_ctx *ctx, weft_comm *comm, const cp_job *job, weft_cp_plan *plan, const shards *s,
+                            local *x)
 {
     int rank = weft_comm_rank(comm);
     weft_cp_io io = io_of(x, job->c);
@@ -379,8 +385,10 @@ typedef struct part { void *data; size_t bytes; } part;
 
 static void parts_of(const cp_case *c, const cp_result *r, part parts[PARTS])
 {
-    size_t d = sizeof(double), nq = (size_t)(c->B * c->Tq * c->H) * d, nk = (size_t)(c->B * c->T * c->Hkv) * d, P = (size_t)r->ranks;
-    void *const counts[] = {r->forward_bytes, r->backward_bytes, r->planned_forward, r->planned_backward, r->forward_messages,
+    size_t d = sizeof(double), nq = (size_t)(c->B * c->Tq * c->H) * d, nk = (size_t)(c->B * c->T * c->Hkv) * d,
+           P = (size_t)r->ranks;
+    void *const counts[] = {r->forward_bytes, r->backward_bytes, r->planned_forward, r->planned_backward,
+                            r->forward_messages,
                             r->backward_messages, r->planned_forward_messages, r->planned_backward_messages};
     void *const sizes[] = {r->kv_buffer_bytes, r->pool_bytes, r->kept_bytes};
     part *to = parts;
@@ -402,7 +410,8 @@ static size_t move_parts(const job_list *list, char *flat, bool back)
         part parts[PARTS];
         parts_of(list->jobs[i].c, list->jobs[i].out, parts);
         for (int k = 0; k < PARTS; k++) {
-            if (flat && parts[k].bytes) memcpy(back ? parts[k].data : flat + at, back ? flat + at : parts[k].data, parts[k].bytes);
+            if (flat && parts[k].bytes)
+                memcpy(back ? parts[k].data : flat + at, back ? flat + at : parts[k].data, parts[k].bytes);
             at += parts[k].bytes;
         }
     }
@@ -438,7 +447,10 @@ static weft_status run_list(int P, const weft_sim_model *model, cp_job *jobs, in
 
 weft_status cp_run(int P, cp_job *jobs, int n) { return run_list(P, NULL, jobs, n, false); }
 weft_status cp_run_copies(int P, cp_job *jobs, int n) { return run_list(P, NULL, jobs, n, true); }
-weft_status cp_run_sim(int P, const weft_sim_model *model, cp_job *jobs, int n) { return run_list(P, model, jobs, n, false); }
+weft_status cp_run_sim(int P, const weft_sim_model *model, cp_job *jobs, int n)
+{
+    return run_list(P, model, jobs, n, false);
+}
 
 /* ---- the specification ---------------------------------------------------------------------------------- */
 
@@ -553,7 +565,8 @@ bool cp_same_bits(const cp_case *c, const cp_result *a, const cp_result *b)
     size_t nq = (size_t)(c->B * c->Tq * c->H), nk = (size_t)(c->B * c->T * c->Hkv), size = sizeof(double);
     return memcmp(a->o, b->o, nq * (size_t)c->Dv * size) == 0 && memcmp(a->lse, b->lse, nq * size) == 0 &&
            memcmp(a->dq, b->dq, nq * (size_t)c->D * size) == 0 && memcmp(a->dk, b->dk, nk * (size_t)c->D * size) == 0 &&
-           memcmp(a->dv, b->dv, nk * (size_t)c->Dv * size) == 0 && memcmp(a->dsinks, b->dsinks, (size_t)c->H * size) == 0;
+           memcmp(a->dv, b->dv, nk * (size_t)c->Dv * size) == 0 &&
+           memcmp(a->dsinks, b->dsinks, (size_t)c->H * size) == 0;
 }
 
 double cp_roundoff(weft_dtype type)
@@ -660,13 +673,15 @@ static bool has_way(const cp_case *c, int P, const way *w)
 }
 
 /* Jobs of all ways that there are, and which way each is. */
-static int make_jobs(const cp_case *c, const cp_data *data, int P, weft_layout_kind layout, cp_job *jobs, const way **of)
+static int make_jobs(const cp_case *c, const cp_data *data, int P, weft_layout_kind layout, cp_job *jobs,
+                     const way **of)
 {
     int n = 0;
     for (int i = 0; i < WAYS; i++) {
         if (!has_way(c, P, &ways[i])) continue;
         of[n] = &ways[i];
-        jobs[n++] = (cp_job){c, data, ways[i].strategy, layout, ways[i].overlap, ways[i].repeat, NULL, cp_result_make(c, P),
+        jobs[n++] = (cp_job){c, data, ways[i].strategy, layout, ways[i].overlap, ways[i].repeat, NULL,
+                             cp_result_make(c, P),
                              ways[i].more};
         if (ways[i].family == BY_GRID) jobs[n - 1].more.head_size = grid_heads(c, P);
     }
@@ -692,7 +707,8 @@ static void check_layout(const cp_case *c, const cp_data *data, const cp_result 
         double e = cp_distance(c, data, jobs[i].out, one, lse_weight);
         const cp_result **first = &like[of[i]->family];
         if (!(e <= across))
-            fail_msg("%s: %s on P=%d, layout %d: %.3e from P=1, limit %.3e", c->name, jobs[i].strategy, P, (int)layout, e, across);
+            fail_msg("%s: %s on P=%d, layout %d: %.3e from P=1, limit %.3e", c->name, jobs[i].strategy, P, (int)layout,
+                     e, across);
         if (!*first) *first = jobs[i].out;
         if (!cp_same_bits(c, jobs[i].out, *first))
             fail_msg("%s: %s (overlap %d) differs in bits from the first of its family on P=%d, layout %d", c->name,
@@ -711,7 +727,8 @@ void cp_check_all(const cp_case *c, const int *ranks, int n, double exact, doubl
     assert_ok(cp_run(1, &job, 1));
     double e = cp_distance(c, &data, one, want, lse_weight);
     if (!(e <= exact)) fail_msg("%s: P=1 is %.3e from the specification, limit %.3e", c->name, e, exact);
-    int64_t turn = c->T + c->B + c->H + (int64_t)c->seed; /* where cases begin differs, so that all pairs of P and layout are met */
+    /* where cases begin differs, so that all pairs of P and layout are met */
+    int64_t turn = c->T + c->B + c->H + (int64_t)c->seed;
     for (int i = 0; i < n; i++)
         for (int l = 0; l < CP_LAYOUTS; l++) {
             /* under mpirun: as many as it has started */

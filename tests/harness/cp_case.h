@@ -103,14 +103,14 @@ traffic_case cp_traffic_case(const cp_job *job);
 void cp_expect_traffic(const cp_job *job, int rank, const traffic *want);
 void cp_check_traffic(const cp_job *job);
 
-/* A job for every way to run the case on P ranks that cp_check_all takes: each strategy, with overlap and without. Their
- * results are the caller's to free. Returns how many. */
+/* A job for every way to run the case on P ranks that cp_check_all takes: each strategy, with overlap and without.
+ * Their results are the caller's to free. Returns how many. */
 enum { CP_WAYS = 10 };
 int cp_jobs(const cp_case *c, const cp_data *data, int P, weft_layout_kind layout, cp_job jobs[CP_WAYS]);
 
-/* The whole claim for one case: the P = 1 run is within `exact` of the specification; every strategy and layout, on each
- * of the P in ranks[], is within `across` of P = 1; and for each layout the strategies of one family (those that cut
- * heads and rows alike), overlap on and off, in place and copied, and a second run give the same bits; bytes and
+/* The whole claim for one case: the P = 1 run is within `exact` of the specification; every strategy and layout, on
+ * each of the P in ranks[], is within `across` of P = 1; and for each layout the strategies of one family (those that
+ * cut heads and rows alike), overlap on and off, in place and copied, and a second run give the same bits; bytes and
  * messages are those of the plan. Zigzag meets every P, the other layouts take turns: odd and even places of ranks[]
  * (under a sanitizer every fifth of these).
  * Fails the test with the case's name. */

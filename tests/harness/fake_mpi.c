@@ -69,7 +69,10 @@ static int open_end(weft_mpi_end **out, const void *comm, int ranks, double seco
     h->job->end[h->rank] = end;
     pthread_mutex_unlock(&h->job->lock);
     int tag_max = h->job->plan->tag_max;
-    *info = (weft_mpi_info){.rank = h->rank, .size = h->job->ranks, .tag_max = tag_max ? tag_max : TAG_MAX, .threads = true};
+    *info = (weft_mpi_info){.rank = h->rank,
+                            .size = h->job->ranks,
+                            .tag_max = tag_max ? tag_max : TAG_MAX,
+                            .threads = true};
     *out = end;
     return 0;
 }
@@ -198,7 +201,8 @@ static int send(weft_mpi_end *end, const void *buf, int bytes, int peer, int tag
 static int recv(weft_mpi_end *end, void *buf, int bytes, int peer, int tag, uint64_t token)
 {
     if (fails(end, FAKE_RECV)) return CODE;
-    return post(end, (fake_request){.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .token = token, .is_recv = true});
+    return post(end,
+                (fake_request){.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .token = token, .is_recv = true});
 }
 
 static int poll(weft_mpi_end *end, const weft_mpi_done **done, int *n)
@@ -211,8 +215,11 @@ static int poll(weft_mpi_end *end, const weft_mpi_done **done, int *n)
         fake_request *r = *link;
         if (!r->told && (r->done || r->copy)) {
             if (*n == end->capacity) end->done = realloc(end->done, (size_t)(end->capacity += 64) * sizeof *end->done);
-            end->done[(*n)++] = (weft_mpi_done){.token = r->token, .bytes = r->is_recv ? (size_t)r->bytes : 0, .source = r->source,
-                                                .error = r->error, .cancelled = r->cancelled};
+            end->done[(*n)++] = (weft_mpi_done){.token = r->token,
+                                                .bytes = r->is_recv ? (size_t)r->bytes : 0,
+                                                .source = r->source,
+                                                .error = r->error,
+                                                .cancelled = r->cancelled};
             r->told = true;
         }
         if (r->done) *link = r->next, free_request(r);
@@ -296,7 +303,8 @@ static void *rank_main(void *ud)
     weft_ctx_init(&ctx);
     ctx.rank = r->handle.rank;
     ctx.world = r->handle.job->ranks;
-    weft_mpi_options options = {.comm = &r->handle, .comm_bytes = sizeof r->handle, .max_message = plan->limits[ctx.rank],
+    weft_mpi_options options = {.comm = &r->handle, .comm_bytes = sizeof r->handle,
+                                .max_message = plan->limits[ctx.rank],
                                 .timeout = plan->timeout > 0 ? plan->timeout : 20};
     r->cause = -1;
     r->st = WEFT_OK;

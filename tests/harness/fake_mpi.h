@@ -8,7 +8,8 @@
 
 #include "comm/comm.h"
 
-typedef enum { FAKE_NOTHING, FAKE_SHARE, FAKE_SEND, FAKE_RECV, FAKE_POLL, FAKE_LEAST, FAKE_SHORT /* a receive gets a byte less */ } fake_call;
+typedef enum { FAKE_NOTHING, FAKE_SHARE, FAKE_SEND, FAKE_RECV, FAKE_POLL, FAKE_LEAST,
+              FAKE_SHORT /* a receive gets a byte less */ } fake_call;
 
 typedef struct fake_plan { /* zeros: one node, nothing fails */
     int node_ranks;  /* ranks of a node, in order; 0: all */

@@ -80,12 +80,13 @@ void grid_close(grid_list *g)
     munmap(g->job, (size_t)g->capacity * sizeof(grid_job));
 }
 
-grid_job *grid_add(grid_list *g, const char *path, const char *strategy, const char *layout, int P, const char *precision,
-                   const char *const *more)
+grid_job *grid_add(grid_list *g, const char *path, const char *strategy, const char *layout, int P,
+                   const char *precision, const char *const *more)
 {
     enum { WORDS = 32 };
     char ranks[16];
-    const char *words[WORDS] = {"--cp", ranks, "--cp-strategy", strategy, "--cp-layout", layout, "--precision", precision};
+    const char *words[WORDS] = {"--cp",        ranks,  "--cp-strategy", strategy,
+                                "--cp-layout", layout, "--precision",   precision};
     int n = 8;
     snprintf(ranks, sizeof ranks, "%d", P);
     for (; more && *more; more++) words[n++] = *more;
@@ -201,7 +202,8 @@ void test_processes(int ranks, weft_rank_fn fn, void *ud)
         int status;
         assert_int_equal(waitpid(pid[r], &status, 0), pid[r]);
         if (status && !first[0])
-            snprintf(first, sizeof first, "rank %d of %d processes ended with status %d: %s", r, ranks, status, out[r].message);
+            snprintf(first, sizeof first, "rank %d of %d processes ended with status %d: %s", r, ranks, status,
+                     out[r].message);
     }
     weft_local_destroy(local);
     munmap(out, (size_t)ranks * sizeof *out);

@@ -41,8 +41,8 @@ typedef struct grid_list {
 void grid_open(grid_list *g, int capacity);
 void grid_close(grid_list *g);
 /* more: further option words, NULL-terminated, or NULL. */
-grid_job *grid_add(grid_list *g, const char *path, const char *strategy, const char *layout, int P, const char *precision,
-                   const char *const *more);
+grid_job *grid_add(grid_list *g, const char *path, const char *strategy, const char *layout, int P,
+                   const char *precision, const char *const *more);
 /* Runs all jobs on P ranks in one world; fails the test when the world fails. Verdicts are filled, not judged. */
 void grid_run(grid_list *g, int P, bool processes);
 /* Fails the test unless every job that must run held, with at least so many comparisons, and every other was refused

@@ -43,7 +43,8 @@ bool test_ranks_child(int argc, char **argv, const test_body *bodies, int n, int
     if (weft_local_from_env(&map, &rank) != WEFT_OK) return true;
     if (!map) return false;
     for (int i = 0; i < n && argc >= 3; i++)
-        if (!strcmp(argv[1], bodies[i].name)) *code = weft_exit_code(play_process(map, rank, &(call){&bodies[i], argv[2]}));
+        if (!strcmp(argv[1], bodies[i].name))
+            *code = weft_exit_code(play_process(map, rank, &(call){&bodies[i], argv[2]}));
     weft_local_destroy(map); /* on every path: a leak under a sanitizer changes the exit code */
     return true;
 }

@@ -14,8 +14,9 @@ const char *sim_case_text(const sim_case *c, char *buf, size_t n)
     char layout[48];
     snprintf(buf, n, "%s %s P=%d x %d%s B=%lld T=%lld H=%d/%d%s%s window %lld/%lld pieces %zu%s", c->strategy,
              weft_layout_text(c->layout, layout, sizeof layout), c->P, c->groups, c->interleaved ? " interleaved" : "",
-             (long long)c->B, (long long)c->T, c->H, c->Hkv, c->no_overlap ? " no overlap" : "", c->mask.causal ? " causal" : "",
-             (long long)c->mask.left, (long long)c->mask.right, c->pieces, c->docs ? " documents" : "");
+             (long long)c->B, (long long)c->T, c->H, c->Hkv, c->no_overlap ? " no overlap" : "",
+             c->mask.causal ? " causal" : "", (long long)c->mask.left, (long long)c->mask.right, c->pieces,
+             c->docs ? " documents" : "");
     return buf;
 }
 
@@ -32,7 +33,8 @@ static void check_counters(const sim_case *c, const weft_sim_result *out, const 
         if (x->forward_bytes != c->layers * p->forward_bytes || x->backward_bytes != c->layers * p->backward_bytes ||
             x->forward_messages != c->layers * p->forward_messages ||
             x->backward_messages != c->layers * p->backward_messages)
-            fail_msg("%s: rank %d sent %lld + %lld bytes in %lld + %lld messages, planned per layer %lld + %lld in %lld + %lld",
+            fail_msg("%s: rank %d sent %lld + %lld bytes in %lld + %lld messages, planned per layer %lld + %lld in "
+                     "%lld + %lld",
                      text, r, (long long)x->forward_bytes, (long long)x->backward_bytes, (long long)x->forward_messages,
                      (long long)x->backward_messages, (long long)p->forward_bytes, (long long)p->backward_bytes,
                      (long long)p->forward_messages, (long long)p->backward_messages);
@@ -43,10 +45,12 @@ bool sim_case_run(const sim_case *c, weft_sim_result *out)
 {
     char text[300];
     weft_sim_ask ask = {
-        .problem = {.prec = c->prec, .B = c->B, .Tq = c->T, .T = c->T, .max_docs = c->docs ? c->docs->first[c->B] - c->B : c->B,
+        .problem = {.prec = c->prec, .B = c->B, .Tq = c->T, .T = c->T,
+                    .max_docs = c->docs ? c->docs->first[c->B] - c->B : c->B,
                     .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .scale = 1, .mask = c->mask, .layout = c->layout,
                     .need_backward = true, .slots = 1},
-        .options = {.strategy = c->strategy, .overlap = !c->no_overlap, .head_size = c->head_size, .buffer_bytes = c->pieces,
+        .options = {.strategy = c->strategy, .overlap = !c->no_overlap, .head_size = c->head_size,
+                    .buffer_bytes = c->pieces,
                     .profile = c->profile},
         .docs = c->docs, .cp = c->P, .groups = c->groups, .interleaved = c->interleaved, .needs_poll = c->needs_poll,
         .layers = c->layers};
@@ -82,7 +86,8 @@ void sim_case_expect(const sim_case *c, const weft_sim_result *out, int rank, co
     const weft_sim_rank_result *x = &out->rank[rank];
     if (x->forward_bytes != want->forward_bytes || x->backward_bytes != want->backward_bytes ||
         x->forward_messages != want->forward_messages || x->backward_messages != want->backward_messages)
-        fail_msg("%s: rank %d sent %lld and %lld bytes in %lld and %lld messages, the formulas say %lld and %lld in %lld and %lld",
+        fail_msg("%s: rank %d sent %lld and %lld bytes in %lld and %lld messages, the formulas say %lld and %lld in "
+                 "%lld and %lld",
                  sim_case_text(c, text, sizeof text), rank, (long long)x->forward_bytes, (long long)x->backward_bytes,
                  (long long)x->forward_messages, (long long)x->backward_messages, (long long)want->forward_bytes,
                  (long long)want->backward_bytes, (long long)want->forward_messages,

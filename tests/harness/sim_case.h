@@ -27,8 +27,9 @@ sim_case sim_case_make(const char *strategy, weft_layout_kind layout, int P, int
 const char *sim_case_text(const sim_case *c, char *buf, size_t n);
 weft_layout sim_layout(weft_layout_kind kind);
 
-/* Runs it; fails the test when it does, or when a rank did not send exactly what it had planned. false: it is refused for
- * the one reason that is allowed (ulysses on more ranks than heads, none on more than one rank). Free the result. */
+/* Runs it; fails the test when it does, or when a rank did not send exactly what it had planned. false: it is refused
+ * for the one reason that is allowed (ulysses on more ranks than heads, none on more than one rank). Free the
+ * result. */
 bool sim_case_run(const sim_case *c, weft_sim_result *out);
 /* For a full mask and one layer: runs it and compares bytes and messages of every rank with the formulas
  * (harness/traffic.h). false: refused, as above. */

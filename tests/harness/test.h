@@ -26,7 +26,8 @@
     do { \
         weft_status s_ = (call); \
         if (s_ != WEFT_ERR_REFUSED) fail_msg("%s: not refused but %s", #call, weft_status_text(s_)); \
-        if (!strstr(weft_last_error(), (part))) fail_msg("%s: message \"%s\" lacks \"%s\"", #call, weft_last_error(), (part)); \
+        if (!strstr(weft_last_error(), (part))) \
+            fail_msg("%s: message \"%s\" lacks \"%s\"", #call, weft_last_error(), (part)); \
     } while (0)
 #define assert_at_most(value, limit) \
     do { \

@@ -110,7 +110,8 @@ static void golden_files(void **state)
         load(&c, st);
         for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
             for (int p = 0; p < WEFT_PREC_COUNT && weft_isa_available(isas[i]); p++)
-                if ((i == 0 || p != WEFT_PREC_F64) && (files + (int)i + p) % test_every(3) == 0) check_kernel(&c, st, isas[i], (weft_prec)p);
+                if ((i == 0 || p != WEFT_PREC_F64) && (files + (int)i + p) % test_every(3) == 0)
+                    check_kernel(&c, st, isas[i], (weft_prec)p);
         case_clear(&c);
         weft_st_close(st);
         files++;

@@ -37,7 +37,8 @@ static void attention_is_charged_by_visible_pairs(void **state)
         const weft_attn_ops *a = &kern.op[p].attn;
         weft_attn_run run = {.threads = 1, .poll = poll, .poll_ud = &polls, .charge = kern.charge};
         weft_attn_fwd_io f = {nowhere, nowhere, nowhere, 24, 8, 6, nowhere, nowhere, nowhere, 0};
-        weft_attn_bwd_io b = {nowhere, nowhere, nowhere, nowhere, 24, 8, 6, 18, nowhere, nowhere, nowhere, nowhere, nowhere, nowhere, 0};
+        weft_attn_bwd_io b = {nowhere, nowhere, nowhere, nowhere, 24,      8,       6, 18,
+                              nowhere, nowhere, nowhere, nowhere, nowhere, nowhere, 0};
         assert_string_equal(a->name, "charge");
         assert_int_equal(a->work_bytes(&d, 4), 0);
         a->start(&d, nowhere, nowhere, nowhere, 38);

@@ -42,7 +42,10 @@ static double *values(uint64_t seed, weft_dtype t, int64_t n)
     return x;
 }
 
-static double at(const double *x, int64_t ld, bool trans, int64_t r, int64_t c) { return trans ? x[c * ld + r] : x[r * ld + c]; }
+static double at(const double *x, int64_t ld, bool trans, int64_t r, int64_t c)
+{
+    return trans ? x[c * ld + r] : x[r * ld + c];
+}
 
 static void naive(problem *p)
 {
@@ -51,7 +54,8 @@ static void naive(problem *p)
     for (int64_t i = 0; i < a->M; i++)
         for (int64_t j = 0; j < a->N; j++) {
             double s = a->beta ? p->C[i * a->ldc + j] : 0;
-            for (int64_t k = 0; k < a->K; k++) s += at(p->A, a->lda, a->trans_a, i, k) * at(p->B, a->ldb, a->trans_b, k, j);
+            for (int64_t k = 0; k < a->K; k++)
+                s += at(p->A, a->lda, a->trans_a, i, k) * at(p->B, a->ldb, a->trans_b, k, j);
             p->want[i * a->ldc + j] = s;
         }
 }
@@ -87,7 +91,8 @@ static double limit(weft_dtype ab, weft_dtype c, int64_t K, double want)
     return 2 * sum * (double)(K + 8) + unit * 1.01 * fabs(want) + 1e-7 * (c == WEFT_F16); /* fp16's subnormals */
 }
 
-static void check(weft_gemm *gemm, weft_dtype ab, weft_dtype c, int64_t M, int64_t N, int64_t K, int trans, int beta, int64_t gap)
+static void check(weft_gemm *gemm, weft_dtype ab, weft_dtype c, int64_t M, int64_t N, int64_t K, int trans, int beta,
+                  int64_t gap)
 {
     problem p = make(ab, c, M, N, K, trans, beta, gap);
     assert_ok(weft_gemm_run(gemm, &p.a, NULL));
@@ -95,19 +100,21 @@ static void check(weft_gemm *gemm, weft_dtype ab, weft_dtype c, int64_t M, int64
         const double got = weft_load(p.c_data, c, i), want = p.want[i];
         const double lim = i % p.a.ldc < N ? limit(ab, c, K, want) : 0;
         if (!(fabs(got - want) <= lim))
-            fail_msg("%s/%s M %d N %d K %d trans %d beta %d gap %d: C[%d, %d] = %.9g, not %.9g (limit %.2e)", weft_dtype_name(ab),
-                     weft_dtype_name(c), (int)M, (int)N, (int)K, trans, beta, (int)gap, (int)(i / p.a.ldc), (int)(i % p.a.ldc), got,
-                     want, lim);
+            fail_msg("%s/%s M %d N %d K %d trans %d beta %d gap %d: C[%d, %d] = %.9g, not %.9g (limit %.2e)",
+                     weft_dtype_name(ab), weft_dtype_name(c), (int)M, (int)N, (int)K, trans, beta, (int)gap,
+                     (int)(i / p.a.ldc), (int)(i % p.a.ldc), got, want, lim);
     }
     drop(&p);
 }
 
 static const struct { weft_dtype ab, c; } types[] = {
-    {WEFT_F64, WEFT_F64}, {WEFT_F32, WEFT_F32}, {WEFT_BF16, WEFT_F32}, {WEFT_BF16, WEFT_BF16}, {WEFT_F16, WEFT_F32}, {WEFT_F16, WEFT_F16}};
+    {WEFT_F64, WEFT_F64}, {WEFT_F32, WEFT_F32}, {WEFT_BF16, WEFT_F32}, {WEFT_BF16, WEFT_BF16}, {WEFT_F16, WEFT_F32},
+    {WEFT_F16, WEFT_F16}};
 
 static void each_product(weft_isa isa)
 {
-    static const int64_t sizes[][3] = {{1, 1, 1}, {1, 7, 33}, {7, 1, 5}, {5, 33, 1}, {2, 3, 257}, {33, 257, 7}, {257, 5, 33}, {65, 65, 65},
+    static const int64_t sizes[][3] = {{1, 1, 1}, {1, 7, 33}, {7, 1, 5}, {5, 33, 1}, {2, 3, 257}, {33, 257, 7},
+                                       {257, 5, 33}, {65, 65, 65},
                                        {3, 1001, 2}, {0, 5, 7}, {5, 0, 7}, {5, 7, 0}, {0, 0, 0}};
     weft_ctx ctx;
     weft_gemm *gemm;
@@ -133,7 +140,8 @@ static void threads_are_the_contexts(void **state)
     omp_set_num_threads(5);
 #endif
     for (ctx.threads = 1; ctx.threads <= 3; ctx.threads++)
-        for (size_t t = 0; t < sizeof types / sizeof *types; t++) check(gemm, types[t].ab, types[t].c, 70, 65, 33, 1, 1, 2);
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+            check(gemm, types[t].ab, types[t].c, 70, 65, 33, 1, 1, 2);
 #ifdef _OPENMP
     assert_int_equal(omp_get_max_threads(), 5);
 #endif
@@ -162,7 +170,8 @@ static void widened_panels_cover_the_result(void **state)
         problem p = make(WEFT_F16, trans & 1 ? WEFT_F32 : WEFT_F16, 1027, 1030, 3, trans, trans >> 1, trans);
         assert_ok(weft_gemm_widened(gemm, &p.a));
         for (int64_t i = 0; i < p.c_count; i++)
-            assert_at_most(fabs(weft_load(p.c_data, p.a.c, i) - p.want[i]), i % p.a.ldc < 1030 ? limit(WEFT_F16, p.a.c, 3, p.want[i]) : 0);
+            assert_at_most(fabs(weft_load(p.c_data, p.a.c, i) - p.want[i]),
+                           i % p.a.ldc < 1030 ? limit(WEFT_F16, p.a.c, 3, p.want[i]) : 0);
         drop(&p);
     }
     weft_gemm_destroy(gemm);
@@ -182,7 +191,8 @@ static void native_bf16_equals_naive(void **state)
         problem p = make(WEFT_BF16, c, 33, 65, 257, variant & 3, variant >> 2 & 1, variant % 3);
         assert_ok(weft_gemm_dnn_run(gemm, &p.a));
         for (int64_t i = 0; i < p.c_count; i++)
-            assert_at_most(fabs(weft_load(p.c_data, c, i) - p.want[i]), i % p.a.ldc < 65 ? limit(WEFT_BF16, c, 257, p.want[i]) : 0);
+            assert_at_most(fabs(weft_load(p.c_data, c, i) - p.want[i]),
+                           i % p.a.ldc < 65 ? limit(WEFT_BF16, c, 257, p.want[i]) : 0);
         drop(&p);
     }
     weft_gemm_destroy(gemm);
@@ -267,7 +277,8 @@ static void bad_products_are_refused(void **state)
     float x[64] = {0};
     weft_ctx_init(&ctx);
     assert_ok(weft_gemm_create(&gemm, &ctx, 0));
-    const weft_gemm_args good = {.ab = WEFT_F32, .c = WEFT_F32, .M = 2, .N = 3, .K = 4, .A = x, .lda = 4, .B = x, .ldb = 3,
+    const weft_gemm_args good = {.ab = WEFT_F32, .c = WEFT_F32, .M = 2, .N = 3, .K = 4, .A = x, .lda = 4, .B = x,
+                                 .ldb = 3,
                                  .C = x + 32, .ldc = 3};
     assert_ok(weft_gemm_run(gemm, &good, NULL));
     weft_gemm_args a = good;

@@ -5,7 +5,8 @@
 set -eu
 test="$WEFT_BUILD/tests/test_kern.gemm"
 for isa in ref avx2; do
-    out=$(WEFT_ISA=$isa "$test" 2>&1) || { grep -q "WEFT_ISA=$isa: this machine has ref" <<<"$out" && continue; echo "$out"; exit 1; }
+    out=$(WEFT_ISA=$isa "$test" 2>&1) || { grep -q "WEFT_ISA=$isa: this machine has ref" <<<"$out" &&
+      continue; echo "$out"; exit 1; }
     echo "$isa: passed"
 done
 if WEFT_ISA=avx1024 "$test" >/dev/null 2>&1; then

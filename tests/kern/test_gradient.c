@@ -201,7 +201,8 @@ static void check(const operation *o, const weft_kern_ops *op)
             x[i][j] = at;
             const double want = (up - down) / (2 * h);
             if (!(fabs(g[i][j] - want) <= 1e-7 * fmax(1, fabs(want))))
-                fail_msg("%s: gradient of input %d at %d is %.10g, differences give %.10g", o->name, i, (int)j, g[i][j], want);
+                fail_msg("%s: gradient of input %d at %d is %.10g, differences give %.10g", o->name, i, (int)j, g[i][j],
+                         want);
         }
 }
 

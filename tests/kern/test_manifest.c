@@ -145,7 +145,8 @@ static void case_rope(run *t)
 static void case_swiglu(run *t)
 {
     const int64_t R = t->rows, n = t->n, g = t->gap, ld = n + g;
-    void *gate = input(t, COMPUTE, R, n, g, 1, 3), *up = input(t, COMPUTE, R, n, 2 * g, 2, 1), *y = blank(t, COMPUTE, R, n, g);
+    void *gate = input(t, COMPUTE, R, n, g, 1, 3), *up = input(t, COMPUTE, R, n, 2 * g, 2, 1),
+         *y = blank(t, COMPUTE, R, n, g);
     void *dy = input(t, COMPUTE, R, n, g, 3, 1), *dgate = blank(t, COMPUTE, R, n, g), *dup = blank(t, COMPUTE, R, n, g);
     t->op->swiglu_fwd(y, ld, gate, ld, up, n + 2 * g, R, n, t->threads);
     t->op->swiglu_bwd(dgate, ld, dup, ld, dy, ld, gate, ld, up, n + 2 * g, R, n, t->threads);
@@ -239,7 +240,8 @@ static void case_adamw(run *t)
 static void case_arrays(run *t)
 {
     const int64_t R = t->rows, n = t->n, g = t->gap, all = R * n;
-    void *x = input(t, REAL, 1, all, 0, 1, 1), *y = input(t, REAL, 1, all, 0, 2, 1), *c = input(t, COMPUTE, 1, all, 0, 3, 1);
+    void *x = input(t, REAL, 1, all, 0, 1, 1), *y = input(t, REAL, 1, all, 0, 2, 1),
+         *c = input(t, COMPUTE, 1, all, 0, 3, 1);
     void *to_c = blank(t, COMPUTE, 1, all, 0), *to_r = blank(t, REAL, 1, all, 0), *sum = blank(t, REAL, 1, 1, 0);
     void *rows_r = input(t, REAL, R, n, g, 4, 1), *rows_c = input(t, COMPUTE, R, n, 2 * g, 5, 1);
     weft_store(sum, type_of(t->prec, REAL), 0, t->op->sumsq(x, all, t->threads));
@@ -299,8 +301,8 @@ static void compare(const run *t, const run *ref, const char *what)
         const double err = weft_rel_l2(a->x, WEFT_F64, b->x, WEFT_F64, a->count, 0.01 * sqrt((double)a->count));
         const double limit = limit_of(t->prec, a->is_c, a->count);
         if (!(err <= limit))
-            fail_msg("%s rows %d n %d gap %d: %s is off by %.2e (limit %.2e)", what, (int)t->rows, (int)t->n, (int)t->gap, a->name,
-                     err, limit);
+            fail_msg("%s rows %d n %d gap %d: %s is off by %.2e (limit %.2e)", what, (int)t->rows, (int)t->n,
+                     (int)t->gap, a->name, err, limit);
     }
 }
 
@@ -308,7 +310,8 @@ static void same_bits(const run *a, const run *b, const char *what)
 {
     for (int i = 0; i < a->n_out; i++)
         if (memcmp(a->out[i].x, b->out[i].x, (size_t)a->out[i].count * sizeof(double)) != 0)
-            fail_msg("%s rows %d n %d: %s depends on the number of threads", what, (int)a->rows, (int)a->n, a->out[i].name);
+            fail_msg("%s rows %d n %d: %s depends on the number of threads", what, (int)a->rows, (int)a->n,
+                     a->out[i].name);
 }
 
 static void check_size(int c, weft_prec prec, weft_isa isa, int64_t rows, int64_t n)
@@ -390,7 +393,8 @@ static void tables_have_no_holes(void **state)
             for (size_t at = offsetof(weft_kern_ops, rmsnorm_fwd); at < sizeof k.op[p]; at += sizeof(void *)) {
                 static const char zero[sizeof(void *)];
                 if (memcmp(f + at, zero, sizeof zero) == 0)
-                    fail_msg("%s %s: entry %zu is NULL", weft_isa_name((weft_isa)isa), weft_prec_name((weft_prec)p), at / sizeof(void *));
+                    fail_msg("%s %s: entry %zu is NULL", weft_isa_name((weft_isa)isa), weft_prec_name((weft_prec)p),
+                             at / sizeof(void *));
             }
         }
     }

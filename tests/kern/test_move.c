@@ -110,7 +110,8 @@ static void copies_round_once_and_touch_nothing_else(void **state)
     for (int isa = 0; isa < WEFT_ISA_COUNT; isa++)
         for (int p = 0; p < TYPES * TYPES && weft_isa_available((weft_isa)isa); p++)
             for (int i = 0; i < 9; i++)
-                check_copy((weft_isa)isa, types[p / TYPES], types[p % TYPES], row_counts[i], widths[(i + p) % 7], (i + p) % 3);
+                check_copy((weft_isa)isa, types[p / TYPES], types[p % TYPES], row_counts[i], widths[(i + p) % 7],
+                           (i + p) % 3);
 }
 
 /* Large enough that threads share the work. */
@@ -174,7 +175,8 @@ static streams stream_of(weft_dtype type, int kh, int kw, int vh, int vw)
 
 typedef struct coded { uint8_t *bytes; int64_t n; } coded;
 
-static coded encode(weft_isa isa, const streams *s, weft_dtype t, const void *k, const void *v, int64_t rows, int threads)
+static coded encode(weft_isa isa, const streams *s, weft_dtype t, const void *k, const void *v, int64_t rows,
+                    int threads)
 {
     weft_move_ops op = ops_of(isa);
     weft_attn_run run = with(threads);
@@ -236,12 +238,13 @@ static void blocks_have_one_form(void **state)
                 weft_dtype t = types[p / 2];
                 streams s = stream_of(p % 2 ? WEFT_F8_E5M2 : WEFT_F8_E4M3, 2, 3, 2, widths_f8[w]);
                 int64_t rows = 37, n = 2 * widths_f8[w];
-                void *k = numbers(t, rows * 6, plain), *v = numbers(t, rows * n, hard), *a = blank(t, rows * n), *b = blank(t, rows * n);
+                void *k = numbers(t, rows * 6, plain), *v = numbers(t, rows * n, hard), *a = blank(t, rows * n),
+                     *b = blank(t, rows * n);
                 coded c = encode((weft_isa)isa, &s, t, k, v, rows, 2), r = encode(WEFT_ISA_REF, &s, t, k, v, rows, 1);
                 for (int64_t i = 0; i < c.n; i++)
                     if (c.bytes[i] != r.bytes[i] && !((c.bytes[i] & 0x7f) == 0x7f && (r.bytes[i] & 0x7f) == 0x7f))
-                        fail_msg("isa %d type %d width %d byte %d: %02x, reference %02x", isa, (int)t, widths_f8[w], (int)i,
-                                 c.bytes[i], r.bytes[i]);
+                        fail_msg("isa %d type %d width %d byte %d: %02x, reference %02x", isa, (int)t, widths_f8[w],
+                                 (int)i, c.bytes[i], r.bytes[i]);
                 const weft_rows to = {.type = t, .ld = n};
                 weft_attn_run run = with(1);
                 ops_of((weft_isa)isa).f8_decode(a, &to, r.bytes, &s.v, 0, rows, &run);

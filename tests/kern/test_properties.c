@@ -57,7 +57,8 @@ static void norm_gradients_are_orthogonal_body(const weft_kern *k)
 {
     const weft_kern_ops *op = &k->op[WEFT_PREC_F32];
     static float work[2 * 64 * N];
-    float x[R * N], w[N], dy[R * N], y[R * N], dx[R * N] = {0}, dl[R * N] = {0}, dw[N] = {0}, db[N] = {0}, mean[R], rstd[R];
+    float x[R * N], w[N], dy[R * N], y[R * N], dx[R * N] = {0}, dl[R * N] = {0}, dw[N] = {0}, db[N] = {0}, mean[R],
+                                                      rstd[R];
     assert_true(sizeof work >= weft_norm_work_bytes(WEFT_PREC_F32, N, 1));
     test_fill_normal(x, 0, R * N, 1), test_fill_normal(w, 0, N, 2), test_fill_normal(dy, 0, R * N, 3);
     op->rmsnorm_fwd(y, N, rstd, x, N, w, R, N, 0, 1);
@@ -102,7 +103,8 @@ static void rope_sees_distances_only_body(const weft_kern *k)
     for (int t = 0; t < T; t++) {
         memcpy(q + t * D, one, D * sizeof(float));
         memcpy(key + t * D, one + D, D * sizeof(float));
-        for (int i = 0; i < D / 2; i++) c[t * D / 2 + i] = (float)cos(t * pow(0.8, i)), s[t * D / 2 + i] = (float)sin(t * pow(0.8, i));
+        for (int i = 0; i < D / 2; i++)
+            c[t * D / 2 + i] = (float)cos(t * pow(0.8, i)), s[t * D / 2 + i] = (float)sin(t * pow(0.8, i));
     }
     op->rope(q, D, c, s, T, 1, D, 1, 1);
     op->rope(key, D, c, s, T, 1, D, 1, 1);

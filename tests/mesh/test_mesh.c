@@ -54,7 +54,8 @@ static weft_status groups_body(weft_ctx *ctx, weft_world *w, void *ud)
     WEFT_TRY(weft_all_reduce(m.dp, &dp_sum, 1, WEFT_I64, WEFT_SUM));
     WEFT_TRY(weft_all_reduce(m.dp_cp, &all_sum, 1, WEFT_I64, WEFT_SUM));
     int world = n.cp * n.dp;
-    REQUIRE(cp_sum == (int64_t)m.at.dp * n.cp && dp_sum == (int64_t)m.at.cp * n.dp && all_sum == world * (world - 1) / 2);
+    REQUIRE(cp_sum == (int64_t)m.at.dp * n.cp && dp_sum == (int64_t)m.at.cp * n.dp &&
+            all_sum == world * (world - 1) / 2);
     weft_mesh_destroy(&m);
     return WEFT_OK;
 }
@@ -62,7 +63,8 @@ static weft_status groups_body(weft_ctx *ctx, weft_world *w, void *ud)
 static void g24_groups_hold_their_own_ranks(void **state)
 {
     (void)state;
-    static weft_mesh_shape shapes[] = {{1, 1, 1, 1}, {1, 2, 2, 1}, {1, 4, 2, 1}, {1, 3, 2, 1}, {1, 1, 5, 1}, {1, 5, 1, 1}};
+    static weft_mesh_shape shapes[] = {{1, 1, 1, 1}, {1, 2, 2, 1}, {1, 4, 2, 1},
+                                       {1, 3, 2, 1}, {1, 1, 5, 1}, {1, 5, 1, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         assert_ok(weft_run_threads(shapes[i].cp * shapes[i].dp, groups_body, &shapes[i]));
 }

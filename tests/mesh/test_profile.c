@@ -47,7 +47,8 @@ static void a_profile_survives_a_file(void **state)
     assert_true(p.latency_seconds == back.latency_seconds && p.link_bytes_per_second == back.link_bytes_per_second);
     assert_true(p.rank_bytes_per_second == back.rank_bytes_per_second && p.backward_factor == back.backward_factor);
     assert_true(p.memory_bytes_per_second == back.memory_bytes_per_second && p.node_ranks == back.node_ranks);
-    assert_true(p.node_latency_seconds == back.node_latency_seconds && p.node_bytes_per_second == back.node_bytes_per_second);
+    assert_true(p.node_latency_seconds == back.node_latency_seconds &&
+                p.node_bytes_per_second == back.node_bytes_per_second);
     for (int i = 0; i < WEFT_PREC_COUNT; i++) assert_true(p.flops_per_second[i] == back.flops_per_second[i]);
 }
 
@@ -83,7 +84,8 @@ static void what_is_wrong_is_named(void **state)
     refused("\"backward_factor\": 2.5", "\"backward_factor\": 0", "backward_factor is 0; it must be a positive number");
     refused("\"backward_factor\": 2.5", "\"backward_factor\": -2.5", "backward_factor is -2.5");
     refused("\"backward_factor\": 2.5", "\"backward_factor\": \"2.5\"", "backward_factor is \"2.5\"");
-    refused("\"backward_factor\": 2.5", "\"backward_factor\": 1e308", "backward_factor is 1e308; it must be a positive number, 0.001 to 1000");
+    refused("\"backward_factor\": 2.5", "\"backward_factor\": 1e308",
+            "backward_factor is 1e308; it must be a positive number, 0.001 to 1000");
     refused("\"fp64\": 1000000000.0", "\"fp64\": 1e-300", "flops_per_second.fp64 is 1e-300");
     refused("\"backward_factor\": 2.5", "\"backward_factor\": null", "backward_factor is null");
     refused("\"backward_factor\": 2.5", "\"backward_factor\": 1e999", "line");

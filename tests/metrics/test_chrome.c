@@ -10,7 +10,8 @@ static weft_event ring[64];
 static weft_trace trace_of(const weft_event *e, int n)
 {
     weft_trace t = {ring, 64, 0};
-    for (int i = 0; i < n; i++) weft_trace_emit(&t, e[i].track, e[i].name, e[i].begin, e[i].end, e[i].arg[0], e[i].arg[1]);
+    for (int i = 0; i < n; i++)
+        weft_trace_emit(&t, e[i].track, e[i].name, e[i].begin, e[i].end, e[i].arg[0], e[i].arg[1]);
     return t;
 }
 
@@ -28,7 +29,8 @@ static double number(const json_t *o, const char *key) { return json_number_valu
 static void events_keep_their_times(void **state)
 {
     (void)state;
-    const weft_event e[] = {{"cp.forward.block", "compute", 2.0, 2.5, {7, 3}}, {"a \"quoted\\\" \n name \x01", "comm", 2.5, 2.75, {7, 4}}};
+    const weft_event e[] = {{"cp.forward.block", "compute", 2.0, 2.5, {7, 3}},
+                            {"a \"quoted\\\" \n name \x01", "comm", 2.5, 2.75, {7, 4}}};
     weft_trace trace = trace_of(e, 2);
     weft_text t = {0};
     weft_chrome_open(&t);
@@ -77,9 +79,13 @@ static void rows_show_one_thing_at_a_time(void **state)
         events++;
         json_array_foreach(list, k, y)
         {
-            if (k <= i || strcmp(json_string_value(json_object_get(y, "ph")), "X") || number(x, "tid") != number(y, "tid")) continue;
-            assert_string_equal(json_string_value(json_object_get(x, "cat")), json_string_value(json_object_get(y, "cat")));
-            assert_true(number(x, "ts") + number(x, "dur") <= number(y, "ts") + 1e-3 || number(y, "ts") + number(y, "dur") <= number(x, "ts") + 1e-3);
+            if (k <= i || strcmp(json_string_value(json_object_get(y, "ph")), "X") ||
+                number(x, "tid") != number(y, "tid"))
+                continue;
+            assert_string_equal(json_string_value(json_object_get(x, "cat")),
+                                json_string_value(json_object_get(y, "cat")));
+            assert_true(number(x, "ts") + number(x, "dur") <= number(y, "ts") + 1e-3 ||
+                        number(y, "ts") + number(y, "dur") <= number(x, "ts") + 1e-3);
         }
     }
     assert_int_equal(events, 40);

@@ -30,10 +30,12 @@ static void test_line(void **state)
 {
     (void)state;
     weft_record r = example();
-    line_is(&r, "step   120/2000 | loss 3.4412 | gnorm 0.91 | 18,204 tok/s | eta 0:41:07 | lr 2.90e-04 | comm 7% (2% exposed) | mem 1.2 GiB");
+    line_is(&r, "step   120/2000 | loss 3.4412 | gnorm 0.91 | 18,204 tok/s | eta 0:41:07 | lr 2.90e-04 | comm 7% (2% "
+                "exposed) | mem 1.2 GiB");
     r = (weft_record){.step = 1, .steps = 5, .loss = -NAN, .grad_norm = INFINITY, .lr = 0, .tokens = 7, .skipped = true,
                       .memory_bytes = 1023, .eta_seconds = NAN};
-    line_is(&r, "step     1/5 | loss nan | skipped | gnorm inf | 0 tok/s | eta - | lr 0.00e+00 | comm 0% (0% exposed) | mem 1023 B");
+    line_is(&r, "step     1/5 | loss nan | skipped | gnorm inf | 0 tok/s | eta - | lr 0.00e+00 | comm 0% (0% exposed) "
+                "| mem 1023 B");
 }
 
 static void test_thousands(void **state)

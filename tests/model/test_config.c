@@ -130,14 +130,16 @@ static void reads_both_spellings_of_rope(void **state)
     assert_ok(read_with(&b, "llama", extra));
     assert_memory_equal(&a, &b, sizeof a);
     assert_int_equal(a.rope.type, WEFT_ROPE_LLAMA3);
-    assert_true(a.rope.theta == 5e5 && a.rope.factor == 8 && a.rope.low_freq_factor == 1 && a.rope.high_freq_factor == 4);
+    assert_true(a.rope.theta == 5e5 && a.rope.factor == 8 && a.rope.low_freq_factor == 1 &&
+                a.rope.high_freq_factor == 4);
     assert_int_equal(a.rope.original_max_position, 64);
     assert_ok(read_with(&a, "llama", "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}"));
     assert_int_equal(a.rope.type, WEFT_ROPE_LINEAR);
     assert_ok(read_with(&a, "llama", "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}"));
     assert_int_equal(a.rope.type, WEFT_ROPE_YARN);
     assert_true(a.rope.beta_fast == 32 && a.rope.beta_slow == 1);
-    assert_refused(read_with(&a, "llama", "\"rope_theta\":1e4,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5}"),
+    assert_refused(read_with(&a, "llama",
+                             "\"rope_theta\":1e4,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5}"),
                    "contradicts");
 }
 
@@ -153,8 +155,10 @@ static void g34_refuses_rope_that_is_not_built(void **state)
     assert_refused(read_with(&c, "llama", "\"rope_theta\":0"), "rope_theta");
     assert_refused(read_with(&c, "llama", "\"rope_theta\":\"big\""), "rope_theta");
     assert_refused(read_with(&c, "llama", "\"partial_rotary_factor\":0.5"), "partial_rotary_factor is 0.5");
-    assert_refused(read_with(&c, "llama", "\"rope_parameters\":{\"partial_rotary_factor\":0.5}"), "partial_rotary_factor");
-    assert_refused(read_with(&c, "llama", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"mscale\":1.0}"), "mscale");
+    assert_refused(read_with(&c, "llama", "\"rope_parameters\":{\"partial_rotary_factor\":0.5}"),
+                   "partial_rotary_factor");
+    assert_refused(read_with(&c, "llama", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"mscale\":1.0}"),
+                   "mscale");
     assert_refused(read_with(&c, "llama", "\"rope_parameters\":{\"full_attention\":{}}"), "layer type");
 }
 
@@ -179,7 +183,8 @@ static weft_status read_sizes(weft_model_config *c, const char *C, int H, int Hk
     char json[512];
     snprintf(json, sizeof json,
              "{\"model_type\":\"llama\",\"vocab_size\":11,\"hidden_size\":%s,\"intermediate_size\":8,"
-             "\"num_hidden_layers\":1,\"num_attention_heads\":%d,\"num_key_value_heads\":%d,\"head_dim\":%s}", C, H, Hkv, D);
+             "\"num_hidden_layers\":1,\"num_attention_heads\":%d,\"num_key_value_heads\":%d,\"head_dim\":%s}", C, H,
+             Hkv, D);
     return read_text(c, json);
 }
 
@@ -204,7 +209,8 @@ static void refuses_sizes_that_contradict(void **state)
     assert_refused(read_with(&c, "llama", "\"bos_token_id\":11"), "bos_token_id is 11");
     assert_refused(read_with(&c, "llama", "\"eos_token_id\":\"x\""), "eos_token_id");
     assert_refused(read_with(&c, "llama", "\"rms_norm_eps\":0"), "rms_norm_eps");
-    assert_refused(read_with(&c, "llama", "\"rms_norm_eps\":1e30"), "rms_norm_eps is 1e+30; it must be above 0 and at most 1");
+    assert_refused(read_with(&c, "llama", "\"rms_norm_eps\":1e30"),
+                   "rms_norm_eps is 1e+30; it must be above 0 and at most 1");
 }
 
 static void refuses_files_that_are_no_config(void **state)

@@ -123,7 +123,8 @@ static errors errors_of(const char *name, weft_prec prec)
     assert_ok(weft_run_threads(1, run_golden, &j));
     close_golden(&j.g);
     if (getenv("WEFT_TEST_VERBOSE"))
-        print_message("%s %s: nll %.2e, gradient %.2e (%s)\n", name, weft_prec_name(prec), j.e.nll, j.e.grad, j.e.worst);
+        print_message("%s %s: nll %.2e, gradient %.2e (%s)\n", name, weft_prec_name(prec), j.e.nll, j.e.grad,
+                      j.e.worst);
     return j.e;
 }
 

@@ -63,7 +63,8 @@ static void check(weft_model_config config)
 {
     int32_t token[10], target[10];
     toy_tokens(token, target, 10, config.V);
-    toy t = {.config = config, .prec = WEFT_PREC_F64, .P = 1, .strategy = "none", .B = 2, .T = 5, .cu = cu, .first = first,
+    toy t = {.config = config, .prec = WEFT_PREC_F64, .P = 1, .strategy = "none", .B = 2, .T = 5, .cu = cu,
+             .first = first,
              .token = token, .target = target, .grad_scale = 1};
     assert_ok(weft_run_threads(1, check_all, &t));
 }

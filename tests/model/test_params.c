@@ -4,7 +4,8 @@
 
 #include "model/model_impl.h"
 
-typedef struct table { weft_ctx ctx; weft_arena *arena; weft_spec spec[64]; weft__layer layer[4]; weft__params par; } table;
+typedef struct table { weft_ctx ctx; weft_arena *arena; weft_spec spec[64]; weft__layer layer[4]; weft__params par;
+                      } table;
 
 static void walk(table *t, const weft_model_config *c)
 {
@@ -104,7 +105,8 @@ static void area_is_the_mean_over_layers(void **state)
     weft_shard shard;
     weft_ctx_init(&ctx);
     assert_ok(weft_arena_create(&arena, &ctx.mem, "test", NULL));
-    assert_ok(weft_shard_alloc(&shard, arena, 3, weft_shard_capacity((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 10, 1, 3)));
+    assert_ok(weft_shard_alloc(&shard, arena, 3, weft_shard_capacity((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 10, 1,
+                                                                     3)));
     int64_t cu[] = {0, 10}, first[] = {0, 2};
     weft_docs docs = {.B = 1, .T = 10, .cu = cu, .first = first, NULL};
     assert_ok(weft_shard_make(&shard, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &docs, 0));

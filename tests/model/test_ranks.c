@@ -8,7 +8,8 @@ static const double limit = 1e-12;
 
 typedef struct setting { const char *strategy; weft_layout_kind layout; } setting;
 static const setting settings[] = {
-    {"pcp", WEFT_LAYOUT_CONTIGUOUS}, {"pcp", WEFT_LAYOUT_ZIGZAG}, {"ring", WEFT_LAYOUT_CONTIGUOUS}, {"ring", WEFT_LAYOUT_ZIGZAG},
+    {"pcp", WEFT_LAYOUT_CONTIGUOUS}, {"pcp", WEFT_LAYOUT_ZIGZAG}, {"ring", WEFT_LAYOUT_CONTIGUOUS},
+    {"ring", WEFT_LAYOUT_ZIGZAG},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
@@ -98,7 +99,8 @@ static void g11_ranks_without_a_label(void **state)
     int32_t token[16], target[16];
     toy_tokens(token, target, 16, 11);
     for (int i = 0; i < 16; i++) target[i] = i < 4 ? i : -100;
-    toy t = {.config = toy_config(WEFT_LLAMA, 1), .prec = WEFT_PREC_F64, .B = 1, .T = 16, .token = token, .target = target,
+    toy t = {.config = toy_config(WEFT_LLAMA, 1), .prec = WEFT_PREC_F64, .B = 1, .T = 16, .token = token,
+             .target = target,
              .grad_scale = 0.25};
     check_all_cuts(t);
     t.P = 4;

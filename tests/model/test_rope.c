@@ -6,7 +6,8 @@
 
 static weft_model_config config_of(int D, double theta)
 {
-    return (weft_model_config){.family = WEFT_LLAMA, .V = 11, .C = D, .F = 8, .L = 1, .max_position = 512, .H = 1, .Hkv = 1,
+    return (weft_model_config){.family = WEFT_LLAMA, .V = 11, .C = D, .F = 8, .L = 1, .max_position = 512, .H = 1,
+                               .Hkv = 1,
                                .D = D, .norm_eps = 1e-6, .rope = {.type = WEFT_ROPE_PLAIN, .theta = theta, .factor = 1},
                                .bos = -1, .eos = -1};
 }
@@ -36,7 +37,8 @@ static void g20_positions_go_through_the_shard(void **state)
     weft_shard shard;
     weft_ctx_init(&ctx);
     assert_ok(weft_arena_create(&arena, &ctx.mem, "test", NULL));
-    assert_ok(weft_shard_alloc(&shard, arena, 2, weft_shard_capacity((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 8, 1, 2)));
+    assert_ok(weft_shard_alloc(&shard, arena, 2, weft_shard_capacity((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 1, 8, 1,
+                                                                     2)));
     int64_t cu[] = {0, 8}, first[] = {0, 2}, index[8], pos[8];
     weft_docs docs = {.B = 1, .T = 8, .cu = cu, .first = first, NULL};
     assert_ok(weft_shard_make(&shard, (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &docs, 0));

@@ -135,7 +135,8 @@ static void creation_refuses(void **state)
     alone a;
     weft_model *m;
     open_alone(&a, toy_config(WEFT_LLAMA, 1), WEFT_PREC_F32);
-    weft_model_options o = {.prec = WEFT_PREC_F16, .B = 1, .T = 8, .max_docs = 1, .cp = {.strategy = "none"}, .slots = 1};
+    weft_model_options o =
+        {.prec = WEFT_PREC_F16, .B = 1, .T = 8, .max_docs = 1, .cp = {.strategy = "none"}, .slots = 1};
 #define CREATE(config) weft_model_create(&m, &a.ctx, &a.r.kern, a.r.gemm, a.r.cp, config, &o)
     size_t bytes = a.ctx.mem.bytes;
     assert_refused(CREATE(&a.t.config), "fp16");
@@ -154,12 +155,14 @@ static void creation_refuses(void **state)
     assert_int_equal(a.ctx.mem.bytes, bytes); /* nothing is left behind */
     o.cp.strategy = "none";
     assert_ok(CREATE(&a.t.config));
-    assert_refused(weft_model_run(m, &(weft_micro){.shard = &a.r.shard}, true, 1, &(double){0}, NULL, NULL, NULL), "train");
+    assert_refused(weft_model_run(m, &(weft_micro){.shard = &a.r.shard}, true, 1, &(double){0}, NULL, NULL, NULL),
+                   "train");
     weft_model_destroy(m);
     close_alone(&a);
 }
 
-/* 48 layers whose activations are above 1 MiB each, as every model has at a long sequence. Only what is touched is memory. */
+/* 48 layers whose activations are above 1 MiB each, as every model has at a long sequence. Only what is touched is
+ * memory. */
 static void a_deep_model_opens(void **state)
 {
     (void)state;
@@ -210,7 +213,8 @@ static void a_model_without_train_gives_the_same_nll(void **state)
     double sum_a, sum_b;
     double nll_a[33], nll_b[33];
     open_alone(&a, toy_config(WEFT_QWEN3, 3), WEFT_PREC_F64);
-    weft_model_options o = {.prec = WEFT_PREC_F64, .B = 1, .T = 33, .max_docs = 1, .cp = {.strategy = "none"}, .slots = 1};
+    weft_model_options o =
+        {.prec = WEFT_PREC_F64, .B = 1, .T = 33, .max_docs = 1, .cp = {.strategy = "none"}, .slots = 1};
     assert_ok(CREATE(&a.t.config));
     toy_weights(m, WEFT_PREC_F64);
     weft_micro u = {.shard = &a.r.shard, .token = a.r.token, .target = a.r.target};

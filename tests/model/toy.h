@@ -84,7 +84,8 @@ static inline weft_status toy_docs(toy_rank *r, const toy *t)
         r->cu[2 * b] = 0;
         r->cu[2 * b + 1] = t->T;
     }
-    r->docs = (weft_docs){.B = t->B, .T = t->T, .cu = t->cu ? t->cu : r->cu, .first = t->first ? t->first : r->first, NULL};
+    r->docs =
+        (weft_docs){.B = t->B, .T = t->T, .cu = t->cu ? t->cu : r->cu, .first = t->first ? t->first : r->first, NULL};
     return WEFT_OK;
 }
 

@@ -81,8 +81,10 @@ static void eight_steps(weft_prec prec, weft_isa isa, double limit)
         plain_update(p, g, norm, lr, step);
     }
     assert_at_most(weft_rel_l2(w, wide ? WEFT_F64 : WEFT_F32, p->w, WEFT_F64, COUNT, 0), limit);
-    assert_at_most(weft_rel_l2(weft_optim_state(f.optim, 0), wide ? WEFT_F64 : WEFT_F32, p->m, WEFT_F64, COUNT, 0), 2 * limit);
-    assert_at_most(weft_rel_l2(weft_optim_state(f.optim, 1), wide ? WEFT_F64 : WEFT_F32, p->v, WEFT_F64, COUNT, 0), 4 * limit);
+    assert_at_most(weft_rel_l2(weft_optim_state(f.optim, 0), wide ? WEFT_F64 : WEFT_F32, p->m, WEFT_F64, COUNT, 0),
+                   2 * limit);
+    assert_at_most(weft_rel_l2(weft_optim_state(f.optim, 1), wide ? WEFT_F64 : WEFT_F32, p->v, WEFT_F64, COUNT, 0),
+                   4 * limit);
     close_fixture(&f);
     free(p), free(g), free(w), free(gr);
 }
@@ -94,7 +96,8 @@ static void equals_adamw_in_double(void **state)
     /* fp32 rounds each of 8 steps a few times: a handful of units of 6e-8 */
     for (int isa = 0; isa < WEFT_ISA_COUNT; isa++)
         if (weft_isa_available((weft_isa)isa))
-            for (int prec = WEFT_PREC_F32; prec < WEFT_PREC_COUNT; prec++) eight_steps((weft_prec)prec, (weft_isa)isa, 2e-7);
+            for (int prec = WEFT_PREC_F32; prec < WEFT_PREC_COUNT; prec++)
+                eight_steps((weft_prec)prec, (weft_isa)isa, 2e-7);
 }
 
 /* ---- decay, clipping ------------------------------------------------------------------------------ */
@@ -181,7 +184,8 @@ static void bad_tables_and_options_are_refused(void **state)
     open_fixture(&f, WEFT_PREC_F32, WEFT_ISA_REF, &options);
     bad.beta2 = 1;
     assert_refused(weft_optim_create(&o, &f.ctx, &f.kern, WEFT_PREC_F32, specs, N, COUNT, &bad), "beta2 1");
-    assert_int_equal(weft_optim_create(&o, &f.ctx, &f.kern, WEFT_PREC_F32, specs, N, 1510, &options), WEFT_ERR_INTERNAL);
+    assert_int_equal(weft_optim_create(&o, &f.ctx, &f.kern, WEFT_PREC_F32, specs, N, 1510, &options),
+                     WEFT_ERR_INTERNAL);
     assert_null(o);
     assert_null(weft_optim_state(f.optim, 2));
     close_fixture(&f);
@@ -216,7 +220,8 @@ static void master_weights_and_sums_are_wide(void **state)
 
 /* ---- ranks ---------------------------------------------------------------------------------------- */
 
-typedef struct shared { float *weights[8]; double norm[8]; int64_t count; const weft_spec *spec; int n; int same; } shared;
+typedef struct shared { float *weights[8]; double norm[8]; int64_t count; const weft_spec *spec; int n; int same;
+                       } shared;
 
 static weft_status rank_body(weft_ctx *ctx, weft_world *world, void *ud)
 {
@@ -272,7 +277,8 @@ static void all_ranks_get_the_same_bits(void **state)
 {
     (void)state;
     static const weft_spec two[] = {
-        {.name = "a", .nd = 2, .shape = {1001, 1050}, .offset = 0, .count = 1051050, .decay = true}, /* over one piece */
+        /* over one piece */
+        {.name = "a", .nd = 2, .shape = {1001, 1050}, .offset = 0, .count = 1051050, .decay = true},
         {.name = "b", .nd = 1, .shape = {33}, .offset = 1051050, .count = 33},
     };
     static const int sizes[] = {2, 3};

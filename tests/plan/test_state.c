@@ -46,8 +46,10 @@ static void planned_equals_counted(void **state)
     static const char *const precisions[] = {"fp64", "fp32", "bf16"}, *const families[] = {"llama", "gpt2", "qwen3"};
     for (int p = 0; p < 3; p++)
         for (int tied = 0; tied < 2; tied++) {
-            const char *words[] = {"--data", data_path, "--hidden-size", "20", "--num-attention-heads", "5", "--num-layers", "3", "--seq-length", "65",
-                                   "--steps", "1", "--family", families[p], "--precision", precisions[p], tied || p == 1 ? "--tied" : "--no-tied",
+            const char *words[] = {"--data", data_path, "--hidden-size", "20", "--num-attention-heads", "5",
+                                   "--num-layers", "3", "--seq-length", "65",
+                                   "--steps", "1", "--family", families[p], "--precision", precisions[p], tied ||
+                                   p == 1 ? "--tied" : "--no-tied",
                                    "--cp", tied ? "1" : "2", NULL};
             test_run r;
             test_run_open(&r, WEFT_CMD_TRAIN, words);
@@ -69,7 +71,8 @@ static void planned_equals_counted(void **state)
 static void evaluation_keeps_weights_only(void **state)
 {
     (void)state;
-    weft_model_config c = {.family = WEFT_LLAMA, .V = 11, .C = 8, .F = 12, .L = 2, .H = 2, .Hkv = 1, .D = 4, .norm_eps = 1e-5,
+    weft_model_config c = {.family = WEFT_LLAMA, .V = 11, .C = 8, .F = 12, .L = 2, .H = 2, .Hkv = 1, .D = 4,
+                           .norm_eps = 1e-5,
                            .rope = {.type = WEFT_ROPE_PLAIN, .theta = 1e4, .factor = 1}};
     weft_plan_state s;
     assert_ok(weft_plan_state_bytes(&c, WEFT_PREC_F32, false, &s));
@@ -97,6 +100,7 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(planned_equals_counted), cmocka_unit_test(evaluation_keeps_weights_only)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(planned_equals_counted),
+                                       cmocka_unit_test(evaluation_keeps_weights_only)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # labels: small noasan
-# The table of field reports is true: all forty rows, once; each file that a row names has a test that begins with the row's
-# name and is run; and no test bears the name of a row that does not name its file.
+# The table of field reports is true: all forty rows, once; each file that a row names has a test that begins with the
+# row's name and is run; and no test bears the name of a row that does not name its file.
 set -u
 cd "${WEFT_SRC:?run through ctest}" || exit 1
 table=docs/dev/field_reports.md
@@ -31,7 +31,8 @@ done
 [ $named -ge 50 ] || fail "only $named tests are named in $table"
 
 for file in tests/*/test_*.c tests/*/test_*.sh; do
-  for row in $(grep -ohE "cmocka_unit_test[a-z_]*\((g[0-9]{2}_)+|^(g[0-9]{2}_)+[a-z0-9_]+\(\) \{" "$file" | grep -oE 'g[0-9]{2}_' | sort -u); do
+  for row in $(grep -ohE "cmocka_unit_test[a-z_]*\((g[0-9]{2}_)+|^(g[0-9]{2}_)+[a-z0-9_]+\(\) \{" "$file" |
+    grep -oE 'g[0-9]{2}_' | sort -u); do
     grep -qE "^\| G${row:1:2} \|.*$file" "$table" || fail "$file has a test of ${row%_}, which $table does not name"
   done
 done

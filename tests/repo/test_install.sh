@@ -17,7 +17,8 @@ root=$tmp/moved/weft
 lib=$(dirname "$(find "$root" -name libweft.so)")
 export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
 for part in bin/weft include/weft/attention.h include/weft/mpi.h; do [ -e "$root/$part" ] || fail "no $part"; done
-[ "$(pkg-config --modversion weft)" = "$("$root/bin/weft" --version | cut -d' ' -f2)" ] || fail "weft.pc: version $(pkg-config --modversion weft)"
+[ "$(pkg-config --modversion weft)" = "$("$root/bin/weft" --version | cut -d' ' -f2)" ] ||
+  fail "weft.pc: version $(pkg-config --modversion weft)"
 
 # check NAME COMMAND...: exit 0 and a last line; the output is kept for the report.
 check() {
@@ -28,26 +29,31 @@ check() {
 # ---- pkg-config -------------------------------------------------------------------------------------------------
 read -ra flags <<<"$(pkg-config --cflags --libs weft)"
 for name in attention train; do
-  cc -std=c11 -o "$tmp/$name" "$WEFT_SRC/examples/$name.c" "${flags[@]}" -lm || fail "$name.c against the installed library"
+  cc -std=c11 -o "$tmp/$name" "$WEFT_SRC/examples/$name.c" "${flags[@]}" -lm ||
+    fail "$name.c against the installed library"
 done
 check attention "$tmp/attention"
 check train "$tmp/train" "$WEFT_SRC/docs/user/formats.md"
 
 mpis=()
 for mpi in openmpi mpich; do
-  [ -e "$lib/weft/libweft_mpi_$mpi.so" ] && command -v "mpicc.$mpi" >/dev/null && command -v "mpirun.$mpi" >/dev/null && mpis+=("$mpi")
+  [ -e "$lib/weft/libweft_mpi_$mpi.so" ] && command -v "mpicc.$mpi" >/dev/null && command -v "mpirun.$mpi" >/dev/null &&
+    mpis+=("$mpi")
 done
-[ ${#mpis[@]} -gt 0 ] || [ -z "$(ls "$WEFT_BUILD"/libweft_mpi_*.so 2>/dev/null)" ] || fail "plugins were built, and none is installed"
+[ ${#mpis[@]} -gt 0 ] || [ -z "$(ls "$WEFT_BUILD"/libweft_mpi_*.so 2>/dev/null)" ] ||
+  fail "plugins were built, and none is installed"
 for mpi in "${mpis[@]}"; do
   read -ra flags <<<"$(pkg-config --cflags --libs weft-mpi)"
   for name in attention_mpi pcp_layer dcp_layer; do
-    "mpicc.$mpi" -std=c11 -I "$WEFT_SRC/examples" -o "$tmp/$name.$mpi" "$WEFT_SRC/examples/$name.c" "${flags[@]}" -lm || fail "$name.c with $mpi"
+    "mpicc.$mpi" -std=c11 -I "$WEFT_SRC/examples" -o "$tmp/$name.$mpi" "$WEFT_SRC/examples/$name.c" "${flags[@]}" -lm ||
+      fail "$name.c with $mpi"
   done
   check "attention_mpi, $mpi" "mpirun.$mpi" -n 3 "$tmp/attention_mpi.$mpi"
   check "pcp_layer, $mpi" "mpirun.$mpi" -n 3 "$tmp/pcp_layer.$mpi"
   check "dcp_layer, $mpi" "mpirun.$mpi" -n 4 "$tmp/dcp_layer.$mpi"
   grep -q 'heads U=2' "$tmp/out" || fail "dcp_layer, $mpi: no head groups: $(cat "$tmp/out")"
-  check "the installed program, $mpi" "mpirun.$mpi" -n 2 "$root/bin/weft" attention "$WEFT_GOLDEN/attention/causal_s128.safetensors" --cp 2
+  check "the installed program, $mpi" "mpirun.$mpi" -n 2 "$root/bin/weft" attention \
+    "$WEFT_GOLDEN/attention/causal_s128.safetensors" --cp 2
 done
 
 # ---- CMake --------------------------------------------------------------------------------------------------------
@@ -68,8 +74,10 @@ endif()
 C
 for mpi in none "${mpis[@]:0:1}"; do # of the caller's MPI the package knows nothing: one is enough
   with=()
-  [ "$mpi" = none ] || with=("-DMPI_C_COMPILER=$(command -v "mpicc.$mpi")" "-DMPIEXEC_EXECUTABLE=$(command -v "mpirun.$mpi")")
-  if ! cmake -S "$tmp/project" -B "$tmp/cmake-$mpi" -DCMAKE_PREFIX_PATH="$root" -DEXAMPLES="$WEFT_SRC/examples" "${with[@]}" >"$tmp/log" 2>&1 ||
+  [ "$mpi" = none ] || with=("-DMPI_C_COMPILER=$(command -v "mpicc.$mpi")" \
+    "-DMPIEXEC_EXECUTABLE=$(command -v "mpirun.$mpi")")
+  if ! cmake -S "$tmp/project" -B "$tmp/cmake-$mpi" -DCMAKE_PREFIX_PATH="$root" -DEXAMPLES="$WEFT_SRC/examples" \
+    "${with[@]}" >"$tmp/log" 2>&1 ||
     ! cmake --build "$tmp/cmake-$mpi" >>"$tmp/log" 2>&1; then
     fail "a CMake project, MPI $mpi"; tail -5 "$tmp/log"; continue
   fi

@@ -54,7 +54,8 @@ plant src/train/x.c '#include "../base/base.h"' 'a path with ..'
 plant src/train/x.c '#include "x.h"' 'not a path from src or include'
 plant src/attic/x.c '#include "base/base.h"' 'room attic is not in src/LAYERS'
 clean=$(copy=$(mktemp -d) && mkdir -p "$copy/src/train" && cp "$root/src/LAYERS" "$copy/src/" &&
-  printf '#include "base/base.h"\n#include "train/own.h"\n#include "weft/weft.h"\n' >"$copy/src/train/x.c" && check "$copy"; rm -rf "$copy")
+  printf '#include "base/base.h"\n#include "train/own.h"\n#include "weft/weft.h"\n' >"$copy/src/train/x.c" &&
+    check "$copy"; rm -rf "$copy")
 [ -z "$clean" ] || { echo "self-check: a clean file is refused: $clean"; bad=1; }
 
 violations=$(check "$root")

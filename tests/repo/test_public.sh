@@ -31,7 +31,8 @@ for header in include/weft/*.h; do
 done
 
 # Every function that is declared WEFT_API is exported, and every export is declared.
-cat include/weft/*.h | tr '\n' ' ' | sed 's/;/;\n/g' | grep -oE 'WEFT_API [^;]*' | grep -oE 'weft_[a-z0-9_]+ *\(' | tr -d ' (' |
+cat include/weft/*.h | tr '\n' ' ' | sed 's/;/;\n/g' | grep -oE 'WEFT_API [^;]*' | grep -oE 'weft_[a-z0-9_]+ *\(' |
+  tr -d ' (' |
   sort -u >"$tmp/declared"
 nm -D --defined-only "$WEFT_BUILD/libweft.so" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -v '^_' | sort -u >"$tmp/exported"
 [ "$(wc -l <"$tmp/declared")" -ge 20 ] || { echo "found only $(wc -l <"$tmp/declared") declarations"; exit 1; }

@@ -18,7 +18,8 @@ for file in README.md README.zh.md; do
   done
 done
 [ "$(wc -l <"$tmp/README.md.list")" -ge 5 ] || { echo "README.md shows fewer than 5 commands"; exit 1; }
-diff "$tmp/README.md.list" "$tmp/README.zh.md.list" || { echo "README.md (<) and README.zh.md (>) show different commands"; exit 1; }
+diff "$tmp/README.md.list" "$tmp/README.zh.md.list" ||
+  { echo "README.md (<) and README.zh.md (>) show different commands"; exit 1; }
 
 # A copy of the tree by links, so that run folders do not land in the repository.
 for entry in *; do [ "$entry" = build ] || [ "$entry" = runs ] || ln -s "$WEFT_SRC/$entry" "$tmp/"; done

@@ -6,6 +6,7 @@
 #   math       no flag or attribute that lets the compiler assume away NaN or reorder sums; -Wvla stays on
 #   function   at most 80 lines outside src/kern (from "{" to "}" in the first column)
 #   file       at most 800 lines
+#   line       at most 120 columns
 #   marker     no marks of unfinished work
 #   readme     every room with sources has a README.md
 # labels: small noasan
@@ -14,7 +15,9 @@ root=${WEFT_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
 
 # Comments and strings are removed before calls are looked for; lines keep their numbers.
 sources() {
-  (cd "$1" && find src include tests examples bench -name '*.[ch]' -o -name '*.inl' -o -name '*.inc' 2>/dev/null | sort | xargs -r awk '
+  (cd "$1" && find src include tests examples bench -name '*.[ch]' -o -name '*.inl' -o -name '*.inc' 2>/dev/null |
+    sort | xargs -r awk '
+    BEGIN { calls = "exit|abort|_Exit|quick_exit|printf|vprintf|puts|putchar|perror|assert|system" }
     function strip(s,   out, c, i, quote) {
       out = ""; quote = ""
       for (i = 1; i <= length(s); i++) {
@@ -40,9 +43,10 @@ sources() {
     FILENAME ~ /^src\// && FILENAME !~ /^src\/cli\// {
       if (comment || /[(]|std/) {
         code = strip($0)
-        if (match(code, /(^|[^A-Za-z0-9_.>*])(exit|abort|_Exit|quick_exit|printf|vprintf|puts|putchar|perror|assert|system)[ \t]*\(/))
+        if (match(code, "(^|[^A-Za-z0-9_.>*])(" calls ")[ \t]*[(]"))
           print FILENAME ":" FNR ": calls " substr(code, RSTART, RLENGTH) ")"
-        if (match(code, /(^|[^A-Za-z0-9_])(stdout|stderr)([^A-Za-z0-9_]|$)/)) print FILENAME ":" FNR ": uses " substr(code, RSTART, RLENGTH)
+        if (match(code, /(^|[^A-Za-z0-9_])(stdout|stderr)([^A-Za-z0-9_]|$)/))
+          print FILENAME ":" FNR ": uses " substr(code, RSTART, RLENGTH)
         if (FILENAME !~ /^src\/(base\/fault|comm\/local_spawn)\.c$/ && match(code, /(^|[^A-Za-z0-9_])_exit[ \t]*\(/))
           print FILENAME ":" FNR ": calls _exit()"
         if (FILENAME != "src/base/format.c" &&
@@ -55,16 +59,19 @@ sources() {
 }
 
 markers() {
-  local words='\<(TO''DO|FIX''ME|XX''X|HA''CK)\>' places='src include tests examples bench docs tools CMakeLists.txt Makefile'
+  local words='\<(TO''DO|FIX''ME|XX''X|HA''CK)\>' \
+    places='src include tests examples bench docs tools CMakeLists.txt Makefile'
   # Prose may speak of such marks; with a colon or a name in brackets it is one.
   (cd "$1" && {
-    grep -rnE "$words" --include='*.[ch]' --include='*.in[lc]' --include='*.sh' --include='CMakeLists.txt' --include=Makefile $places
+    grep -rnE "$words" --include='*.[ch]' --include='*.in[lc]' --include='*.sh' --include='CMakeLists.txt' \
+      --include=Makefile $places
     grep -rnE "${words}[:(]" --include='*.md' $places
   } 2>/dev/null | sed 's/$/   (a mark of unfinished work)/')
 }
 
 math() {
-  local flags='-O''fast|-f''fast-math|-funsafe''-math|-ffinite''-math|-fassociative''-math|-freciprocal''-math|-fno-signed''-zeros|optimize *\( *"[^"]*fast'
+  local flags='-O''fast|-f''fast-math|-funsafe''-math|-ffinite''-math|-fassociative''-math|-freciprocal''-math'
+  flags+='|-fno-signed''-zeros|optimize *\( *"[^"]*fast'
   (cd "$1" && grep -rnE -e "$flags" --include='*.[ch]' --include='*.inl' --include='*.sh' --include='*.cmake' \
     --include='CMakeLists.txt' --include=Makefile src tests tools CMakeLists.txt Makefile 2>/dev/null |
     sed 's/$/   (arithmetic without NaN or order)/')
@@ -81,7 +88,13 @@ readmes() {
   done
 }
 
-check() { sources "$1"; markers "$1"; math "$1"; readmes "$1"; }
+# In characters, not bytes.
+wide() {
+  (cd "$1" && grep -rn '' --include='*.[ch]' --include='*.in[lc]' --include='*.sh' src include tests examples bench \
+    tools 2>/dev/null | LC_ALL=C.UTF-8 sed -nE 's/^([^:]*:[0-9]*):.{121,}$/\1: more than 120 columns/p')
+}
+
+check() { wide "$1"; sources "$1"; markers "$1"; math "$1"; readmes "$1"; }
 
 # plant FILE EXPECTED: the file's content comes from stdin.
 plant() {
@@ -112,15 +125,19 @@ plant src/base/a.c 'uses (stderr,' <<<'fprintf(stderr, "x");'
 plant src/base/a.c 'calls  perror()' <<<'/* why */ perror("x");'
 plant src/base/a.c 'src/base/a.c:1: calls _exit()' <<<'_exit(5);'
 plant src/base/a.c 'calls assert()' <<<'assert(x);'
-plant src/base/a.c '' <<<$'/* printf("x");\n exit(1); */\nsnprintf(b, n, "exit(1)"); t->abort(t); void (*abort)(void);\nfprintf(file, "puts(x)");'
+plant src/base/a.c '' <<<$'/* printf("x");\n exit(1); */\nsnprintf(b, n, "exit(1)");'\
+$' t->abort(t); void (*abort)(void);\nfprintf(file, "puts(x)");'
 plant src/base/a.c 'which follows the locale' <<<'x = strtod(s, &end);'
 plant src/base/a.c 'which follows the locale' <<<'snprintf(b, n, "at %5.2f s", x);'
 plant src/base/a.c 'which follows the locale' <<<'sscanf(b, "%lf", &x);'
-plant src/base/a.c '' <<<$'x = weft_strtod(s, &end); y = strtoll(s, &end, 10);\nweft_format(b, n, "%g", x); snprintf(b, n, "%d of %s", 1, s);'
+plant src/base/a.c '' <<<$'x = weft_strtod(s, &end); y = strtoll(s, &end, 10);\n'\
+$'weft_format(b, n, "%g", x); snprintf(b, n, "%d of %s", 1, s);'
 plant src/cli/README.md '' <<<'cli'
 plant src/base/a.c 'a function of 81 lines' < <(body 81)
 plant src/base/a.c '' < <(body 80)
 plant src/base/a.c 'src/base/a.c: 801 lines' < <(for ((i = 0; i < 801; i++)); do echo; done)
+plant src/base/a.c 'src/base/a.c:2: more than 120 columns' < <(echo; printf 'x%.0s' {1..121}; echo)
+plant src/base/a.c '' < <(printf '—%.0s' {1..120}; echo)
 plant src/base/a.c 'a mark of unfinished work' <<<"/* TO""DO: later */"
 plant tools/x.sh 'a mark of unfinished work' <<<"# FIX""ME"
 plant docs/x.md 'a mark of unfinished work' <<<"TO""DO(me) write this"

@@ -80,8 +80,11 @@ build() {
   [ "$out" = "$want" ] || { echo "build: printed '$out', wanted '$want'"; bad=1; }
 }
 build 0 "" '[0/2] Re-checking globbed directories...' 'ninja: no work to do.'
-build 0 "" '[0/1] Re-running CMake...' '-- Configuring done' "make[1]: Entering directory 'x'" '[100%] Built target weft'
-build 0 $'[1/2] Building C object a.c.o\na.c:1:2: warning: -- x' '[1/2] Building C object a.c.o' 'a.c:1:2: warning: -- x'
-build 1 $'a.c:1: error\nninja: build stopped: subcommand failed.' 'a.c:1: error' 'ninja: build stopped: subcommand failed.'
+build 0 "" '[0/1] Re-running CMake...' '-- Configuring done' "make[1]: Entering directory 'x'" \
+  '[100%] Built target weft'
+build 0 $'[1/2] Building C object a.c.o\na.c:1:2: warning: -- x' '[1/2] Building C object a.c.o' \
+  'a.c:1:2: warning: -- x'
+build 1 $'a.c:1: error\nninja: build stopped: subcommand failed.' 'a.c:1: error' \
+  'ninja: build stopped: subcommand failed.'
 build 2 'make: *** No rule to make target' 'make: *** No rule to make target'
 exit $bad

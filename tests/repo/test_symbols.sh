@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What libweft shows and keeps: the shared library exports exactly what include/weft declares WEFT_API, all of it with the
-# prefix weft_; and no object holds mutable state that two thread ranks would share.
+# What libweft shows and keeps: the shared library exports exactly what include/weft declares WEFT_API, all of it with
+# the prefix weft_; and no object holds mutable state that two thread ranks would share.
 # labels: small
 set -u
 root=${WEFT_SRC:-$(cd "$(dirname "$0")/../.." && pwd)} build=${WEFT_BUILD:-$root/build}
@@ -19,12 +19,14 @@ compare() { # compare FOLDER LIBRARY
   local names
   names=$(exported "$2")
   echo "$names" | grep -v '^weft_' | sed 's/$/: exported without the prefix weft_/'
-  diff <(declared "$1") <(echo "$names") | sed -n 's/^< \(.*\)/\1: declared WEFT_API, not exported/p; s/^> \(.*\)/\1: exported, not declared WEFT_API/p'
+  diff <(declared "$1") <(echo "$names") |
+    sed -n 's/^< \(.*\)/\1: declared WEFT_API, not exported/p; s/^> \(.*\)/\1: exported, not declared WEFT_API/p'
 }
 
 # Objects in .data or .bss. The facts about the processor (behind pthread_once) are the one exception.
 mutable() {
-  nm -A -f sysv "$1" 2>/dev/null | awk -F'|' '$4 ~ /OBJECT/ && $7 ~ /^\.(data|bss)/ && $7 !~ /^\.data\.rel\.ro/ { gsub(/ /, "", $1); print $1 }' |
+  nm -A -f sysv "$1" 2>/dev/null |
+    awk -F'|' '$4 ~ /OBJECT/ && $7 ~ /^\.(data|bss)/ && $7 !~ /^\.data\.rel\.ro/ { gsub(/ /, "", $1); print $1 }' |
     grep -vE 'isa\.c\.o:(found|once)$'
 }
 
@@ -49,7 +51,8 @@ C
 compiler=$(sed -n 's/^CMAKE_C_COMPILER:[^=]*=//p' "$build/CMakeCache.txt")
 "$compiler" -shared -fPIC -o "$work/x.so" "$work/x.c" && "$compiler" -c -fPIC -o "$work/x.o" "$work/x.c" || exit 1
 found=$(compare "$work/include" "$work/x.so")
-for part in 'weft_gone: declared WEFT_API, not exported' 'weft_extra: exported, not declared WEFT_API' 'stray: exported without the prefix'; do
+for part in 'weft_gone: declared WEFT_API, not exported' 'weft_extra: exported, not declared WEFT_API' \
+  'stray: exported without the prefix'; do
   case "$found" in *"$part"*) ;; *) complain "self-check: '$part' was not found in: $found" ;; esac
 done
 case "$found" in *weft_one* | *weft_two*) complain "self-check: declared names are refused: $found" ;; esac

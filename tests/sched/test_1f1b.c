@@ -55,7 +55,9 @@ static void length(void **state)
             if (at[s] == 2 * N) continue;
             const weft_sched_op *o = &ops[s][at[s]];
             bool forward = o->kind == WEFT_OP_FORWARD;
-            int ready = forward ? (s ? fdone[s - 1][o->micro] : 0) : s + 1 < STAGES ? bdone[s + 1][o->micro] : fdone[s][o->micro];
+            int ready = forward          ? (s ? fdone[s - 1][o->micro] : 0)
+                        : s + 1 < STAGES ? bdone[s + 1][o->micro]
+                                         : fdone[s][o->micro];
             if (ready == 0x7f7f7f7f) continue; /* not done yet */
             clock[s] = (ready > clock[s] ? ready : clock[s]) + 1;
             (forward ? fdone : bdone)[s][o->micro] = clock[s];
@@ -76,6 +78,7 @@ static void bad_input(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(properties), cmocka_unit_test(length), cmocka_unit_test(bad_input)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(properties), cmocka_unit_test(length),
+                                       cmocka_unit_test(bad_input)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

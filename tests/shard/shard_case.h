@@ -46,7 +46,8 @@ static inline void make_docs(docs_case *c, int kind, int64_t B, int64_t T)
 }
 
 /* With exactly the promised capacity: it must be enough. */
-static inline void make_shard(shard_world *w, weft_shard *s, weft_layout layout, const weft_docs *docs, int P, int64_t pos0)
+static inline void make_shard(shard_world *w, weft_shard *s, weft_layout layout, const weft_docs *docs, int P,
+                              int64_t pos0)
 {
     int64_t total = docs->first[docs->B] - docs->B;
     assert_ok(weft_shard_alloc(s, w->arena, P, weft_shard_capacity(layout, docs->B, docs->T, total, P)));

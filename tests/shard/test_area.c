@@ -22,7 +22,8 @@ static void segments_match_a_count_over_the_mask(void **state)
     (void)state;
     int64_t at = 0, nonzero = 0;
     for (int i = 0; i < 40000; i++) {
-        weft_mask m = {pick(1, &at, 2), pick(1, &at, 12) - 1, pick(1, &at, 12) - 1, pick(1, &at, 3) ? 0 : pick(1, &at, 20)};
+        weft_mask m = {pick(1, &at, 2), pick(1, &at, 12) - 1, pick(1, &at, 12) - 1,
+                       pick(1, &at, 3) ? 0 : pick(1, &at, 20)};
         int64_t stride = i % 4 == 0 ? 1 : 1 + pick(1, &at, 9), run = stride == 1 ? 1 : 1 + pick(1, &at, stride - 1);
         weft_segment q = {0, 0, pick(1, &at, 20), pick(1, &at, 30), run, stride, 0};
         weft_segment k = {0, 0, pick(1, &at, 20), pick(1, &at, 30), run, stride, 0};
@@ -58,7 +59,8 @@ static void large_numbers_are_exact(void **state)
     assert_true(weft_visible_area(&window, &s, &s) == 4096 * 4097 / 2 + (n - 4096) * 4096);
 }
 
-static void shard_of(shard_world *w, weft_shard *s, weft_layout layout, int64_t T, int P, const int64_t *cu, int64_t docs)
+static void shard_of(shard_world *w, weft_shard *s, weft_layout layout, int64_t T, int P, const int64_t *cu,
+                     int64_t docs)
 {
     int64_t first[2] = {0, docs + 1};
     weft_docs d = {1, T, cu, first, NULL};
@@ -127,7 +129,8 @@ static void balance_of_the_layouts(void **state)
         for (int r = 0; r < P; r++) {
             assert_int_equal(weft_shard_area(&causal, &s, r, &s, -1), T * (T + 1) / 2 / P);
             assert_int_equal(weft_shard_area(&causal, &s, r, &s, r), h * h + h * (h + 1));
-            for (int i = 1; i < P; i++) assert_int_equal(weft_shard_area(&causal, &s, r, &s, (r - i + P) % P), 2 * h * h);
+            for (int i = 1; i < P; i++)
+                assert_int_equal(weft_shard_area(&causal, &s, r, &s, (r - i + P) % P), 2 * h * h);
         }
     }
     world_close(&w);

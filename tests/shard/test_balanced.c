@@ -1,4 +1,5 @@
-/* Layout balanced: the token counts of contiguous, even areas, whole documents where they fit; whatever the documents. */
+/* Layout balanced: the token counts of contiguous, even areas, whole documents where they fit; whatever the
+ * documents. */
 /* labels: small */
 #include "shard_case.h"
 
@@ -124,7 +125,8 @@ static tally judge_many(const int *ranks, size_t n, const double *spans, int rou
     for (size_t p = 0; p < n; p++)
         for (int i = 0; i < rounds * KINDS; i++) {
             int P = ranks[p];
-            int64_t T = 256 * P + (int64_t)(fraction(&at) * spans[i / KINDS]), B = 1 + (int64_t)(fraction(&at) * CASE_MAX_B);
+            int64_t T = 256 * P + (int64_t)(fraction(&at) * spans[i / KINDS]),
+                    B = 1 + (int64_t)(fraction(&at) * CASE_MAX_B);
             weft_mark mark = weft_arena_mark(w.arena);
             make_case(&c, i % KINDS, B, T, P, &at);
             make_shard(&w, &s, (weft_layout){WEFT_LAYOUT_BALANCED, 0}, &c.docs, P, 0);

@@ -7,7 +7,8 @@ enum { MAX_ROWS = 4096 };
 static void fail_at(weft_layout layout, int64_t T, int P, int U, int kind, const char *what)
 {
     char text[64];
-    fail_msg("%s T=%lld P=%d U=%d docs %d: %s", weft_layout_text(layout, text, sizeof text), (long long)T, P, U, kind, what);
+    fail_msg("%s T=%lld P=%d U=%d docs %d: %s", weft_layout_text(layout, text, sizeof text), (long long)T, P, U, kind,
+             what);
 }
 
 /* Same rows as the ranks have together, ascending, at the right positions. */
@@ -67,7 +68,8 @@ static void check_group(shard_world *w, const docs_case *c, weft_layout layout, 
     assert_ok(weft_shard_group(&group, &ranks, U));
     if (!rows_match(&group, &ranks, U)) fail_at(layout, c->docs.T, P, U, kind, "wrong rows");
     for (int r = 0; r < group.P; r++)
-        if (!pieces_fit(&group, r, weft_layout_pieces(layout, U))) fail_at(layout, c->docs.T, P, U, kind, "too many pieces");
+        if (!pieces_fit(&group, r, weft_layout_pieces(layout, U)))
+            fail_at(layout, c->docs.T, P, U, kind, "too many pieces");
     if (layout.kind == WEFT_LAYOUT_BALANCED) { /* dealt anew for R ranks it would be another shard */
         weft_arena_release(w->arena, mark);
         return;

@@ -39,7 +39,8 @@ static void formulas(void **state)
             int64_t T = 2 * h * P, cu[2] = {0, T};
             double t = (double)T, p = P;
             double contiguous = (2 * t - t / p + 1) / (t + 1);
-            assert_at_most(fabs(imbalance_of((weft_layout){WEFT_LAYOUT_CONTIGUOUS, 0}, &causal, cu, 1, P) - contiguous), 1e-12);
+            assert_at_most(fabs(imbalance_of((weft_layout){WEFT_LAYOUT_CONTIGUOUS, 0}, &causal, cu, 1, P) - contiguous),
+                           1e-12);
             assert_at_most(fabs(imbalance_of((weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, &causal, cu, 1, P) - 1), 1e-12);
             for (int64_t k = 1; k <= 2 * h; k *= 2)
                 assert_at_most(fabs(imbalance_of((weft_layout){WEFT_LAYOUT_STRIPED, k}, &causal, cu, 1, P) - 1 -
@@ -48,9 +49,13 @@ static void formulas(void **state)
 }
 
 enum { T = 65536, RANKS = 8, LAYOUTS = 5, MASKS = 4 };
-static const weft_layout layouts[LAYOUTS] = {{WEFT_LAYOUT_CONTIGUOUS, 0}, {WEFT_LAYOUT_ZIGZAG, 0}, {WEFT_LAYOUT_STRIPED, 1},
+static const weft_layout layouts[LAYOUTS] = {{WEFT_LAYOUT_CONTIGUOUS, 0}, {WEFT_LAYOUT_ZIGZAG, 0},
+                                             {WEFT_LAYOUT_STRIPED, 1},
                                              {WEFT_LAYOUT_STRIPED, 128}, {WEFT_LAYOUT_BALANCED, 0}};
-static const weft_mask masks[MASKS] = {{true, -1, -1, 0}, {true, 4095, -1, 0}, {false, 2048, 2047, 0}, {false, -1, -1, 0}};
+static const weft_mask masks[MASKS] = {{true, -1, -1, 0},
+                                       {true, 4095, -1, 0},
+                                       {false, 2048, 2047, 0},
+                                       {false, -1, -1, 0}};
 
 static void check_table(const char *what, const int64_t *cu, int64_t n, const double want[MASKS][LAYOUTS])
 {

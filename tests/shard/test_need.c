@@ -41,7 +41,8 @@ static void check_pair(const weft_mask *m, const weft_shard *qs, int rank, const
         while (at < n && row >= out[at].begin + out[at].len) at++;
         bool in = at < n && row >= out[at].begin;
         if (in != is_seen(m, &q, k.doc[row], k.pos[row]))
-            fail_msg("causal %d window %lld %lld prefix %lld, layout %d:%lld T=%lld P=%d: row %lld of rank %d for rank %d: %d",
+            fail_msg("causal %d window %lld %lld prefix %lld, layout %d:%lld T=%lld P=%d: row %lld of rank %d for rank "
+                     "%d: %d",
                      m->causal, (long long)m->left, (long long)m->right, (long long)m->prefix, (int)qs->layout.kind,
                      (long long)qs->layout.block, (long long)qs->T, qs->P, (long long)row, owner, rank, in);
     }

@@ -270,7 +270,8 @@ static void layouts_are_read_and_printed(void **state)
     assert_string_equal(weft_layout_name(layout), "striped");
     static const char *const bad[] = {"striped:0", "striped:", "striped:-3", "striped:4k", "striped:1:2", "striped: 4",
                                       "striped:99999999999999999999"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_refused(weft_layout_parse(bad[i], &layout), "use striped:128");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_refused(weft_layout_parse(bad[i], &layout), "use striped:128");
     assert_refused(weft_layout_parse("zigzag:3", &layout), "use zigzag, or striped:3");
     assert_refused(weft_layout_parse("zigzig", &layout), "use zigzag");
     assert_refused(weft_layout_parse("", &layout), "contiguous, zigzag");

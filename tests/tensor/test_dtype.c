@@ -8,7 +8,8 @@
 typedef struct format { weft_dtype t; int bits, mantissa, bias; bool inf; } format;
 
 static const format formats[] = {
-    {WEFT_BF16, 16, 7, 127, true}, {WEFT_F16, 16, 10, 15, true}, {WEFT_F8_E5M2, 8, 2, 15, true}, {WEFT_F8_E4M3, 8, 3, 7, false},
+    {WEFT_BF16, 16, 7, 127, true}, {WEFT_F16, 16, 10, 15, true}, {WEFT_F8_E5M2, 8, 2, 15, true},
+    {WEFT_F8_E4M3, 8, 3, 7, false},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -24,7 +25,10 @@ static double decoded(const format *f, unsigned bits)
     return sign * ldexp(value, (int)exponent - f->bias);
 }
 
-static unsigned load_bits(const format *f, const void *p) { return f->bits == 8 ? *(const uint8_t *)p : *(const uint16_t *)p; }
+static unsigned load_bits(const format *f, const void *p)
+{
+    return f->bits == 8 ? *(const uint8_t *)p : *(const uint16_t *)p;
+}
 
 static void store_bits(const format *f, void *p, unsigned bits)
 {

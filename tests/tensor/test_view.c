@@ -85,7 +85,8 @@ static void scaled_error(void **state)
 {
     (void)state;
     const double ref[] = {0.5, 100, -INFINITY}, x[] = {0.75, 101, -INFINITY};
-    assert_true(weft_max_scaled(x, WEFT_F64, ref, WEFT_F64, 3) == 0.25); /* max(0.25 / 1, 1 / 100); equal infinities: 0 */
+    /* max(0.25 / 1, 1 / 100); equal infinities: 0 */
+    assert_true(weft_max_scaled(x, WEFT_F64, ref, WEFT_F64, 3) == 0.25);
     const double other[] = {0.5, 100, INFINITY};
     assert_true(weft_max_scaled(other, WEFT_F64, ref, WEFT_F64, 3) == INFINITY);
 }

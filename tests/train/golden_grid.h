@@ -1,5 +1,5 @@
-/* golden_grid.h — golden attention cases against numbers of the same program on one rank: shared by the small and the long
- * test. With a deal each case runs one (strategy, layout) pair of it; with NULL all pairs. */
+/* golden_grid.h — golden attention cases against numbers of the same program on one rank: shared by the small and the
+ * long test. With a deal each case runs one (strategy, layout) pair of it; with NULL all pairs. */
 #ifndef WEFT_TEST_GOLDEN_GRID_H
 #define WEFT_TEST_GOLDEN_GRID_H
 
@@ -70,8 +70,8 @@ static inline void golden_narrow(const char *precision, int P, grid_deal *deal)
         const test_verdict *v = &many.job[i].verdict, *w = &one.job[file_of[i]].verdict;
         for (int t = 0; t < v->n && t < TEST_FINDINGS; t++)
             if (!(v->error[t] <= fmax(1.25 * w->error[t], v->limit[t] / 4)))
-                fail_msg("%s, %s: finding %d: %.2e on ranks, %.2e on one", many.job[i].path, many.job[i].what, t, v->error[t],
-                         w->error[t]);
+                fail_msg("%s, %s: finding %d: %.2e on ranks, %.2e on one", many.job[i].path, many.job[i].what, t,
+                         v->error[t], w->error[t]);
     }
     print_message("P=%d, %s: %d runs hold, at most %.2f of a limit\n", P, precision, held, grid_worst(&many));
     grid_close(&one);

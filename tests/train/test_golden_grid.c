@@ -16,8 +16,8 @@ static void whole_product(bool processes)
         grid_run(&g, sizes[i], processes);
         int held = grid_judge(&g, 5);
         assert_int_equal(held, golden_runs(path, files, sizes[i]));
-        print_message("P=%d, %s: %d runs hold, at most %.2f of a limit\n", sizes[i], processes ? "processes" : "threads", held,
-                      grid_worst(&g));
+        print_message("P=%d, %s: %d runs hold, at most %.2f of a limit\n", sizes[i],
+                      processes ? "processes" : "threads", held, grid_worst(&g));
         grid_close(&g);
     }
 }
@@ -51,7 +51,8 @@ static void exact(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(threads), cmocka_unit_test(processes), cmocka_unit_test(sixteen_bits),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(threads), cmocka_unit_test(processes),
+                                       cmocka_unit_test(sixteen_bits),
                                        cmocka_unit_test(exact)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,11 +59,13 @@ static void fp32_grids(void **state)
     int n = test_golden_files("models", "", dir);
     for (int i = 0; i < n; i++)
         for (int s = 0; s < 3; s++)
-            for (int m = 0; m < 3; m++) run_model(dir[i], strategy[s], layout[(i + s + m) % 2], mesh[m].cp, mesh[m].dp, "fp32");
+            for (int m = 0; m < 3; m++)
+                run_model(dir[i], strategy[s], layout[(i + s + m) % 2], mesh[m].cp, mesh[m].dp, "fp32");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32), cmocka_unit_test(fp32_grids), cmocka_unit_test(fp64_and_bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32), cmocka_unit_test(fp32_grids),
+                                       cmocka_unit_test(fp64_and_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

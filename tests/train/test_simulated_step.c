@@ -1,7 +1,8 @@
 /* labels: small */
 /* The trainer's step in the simulated world, where a send ends only against a posted receive: collectives of the data-,
- * the context-parallel and the whole group, exchanges of attention, all of it free of dead-lock, with the bits of thread
- * ranks. Ranks that take the collectives of two groups in different orders are named here as a cycle, at once. */
+ * the context-parallel and the whole group, exchanges of attention, all of it free of dead-lock, with the bits of
+ * thread ranks. Ranks that take the collectives of two groups in different orders are named here as a cycle, at
+ * once. */
 #include "harness/test.h"
 #include "harness/run.h"
 #include "harness/tempdir.h"
@@ -32,17 +33,20 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
 
 static void check(const char *dp, const char *cp, const char *strategy)
 {
-    static const weft_sim_model model = {.latency_seconds = 1e-5, .link_bytes_per_second = 1e9, .port_bytes_per_second = 1e9,
+    static const weft_sim_model model = {.latency_seconds = 1e-5, .link_bytes_per_second = 1e9,
+                                         .port_bytes_per_second = 1e9,
                                          .node_latency_seconds = 1e-6, .node_bytes_per_second = 1e10};
     const char *words[] = {"--data", test_dir_file(&dir, "data.txt"), "--hidden-size", "12", "--num-layers", "2",
-                           "--num-attention-heads", "3", "--num-query-groups", "1", "--ffn-hidden-size", "20", "--seq-length",
+                           "--num-attention-heads", "3", "--num-query-groups", "1", "--ffn-hidden-size", "20",
+                           "--seq-length",
                            "33", "--steps", "2", "--lr", "1e-2", "--warmup-steps", "0", "--global-batch-size", "4",
                            "--valid-fraction", "0", "--dp", dp, "--cp", cp, "--cp-strategy", strategy, NULL};
     test_run t;
     test_run_open(&t, WEFT_CMD_TRAIN, words);
     int ranks = t.run.mesh.dp * t.run.mesh.cp;
     job threads = {.run = &t.run}, simulated = {.run = &t.run};
-    if (weft_run_sim(ranks, &model, body, &simulated) < 0) fail_msg("dp %s, %s on %s: %s", dp, strategy, cp, weft_last_error());
+    if (weft_run_sim(ranks, &model, body, &simulated) < 0)
+        fail_msg("dp %s, %s on %s: %s", dp, strategy, cp, weft_last_error());
     assert_ok(weft_run_threads(ranks, body, &threads));
     assert_memory_equal(simulated.loss, threads.loss, sizeof threads.loss);
     assert_memory_equal(simulated.norm, threads.norm, sizeof threads.norm);

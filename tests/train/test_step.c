@@ -130,7 +130,8 @@ static void documents(void **state)
     free(many.weights);
 }
 
-/* A pair is dropped by its address (seed, step, layer, sequence of the step, head, tokens), so every cut drops the same. */
+/* A pair is dropped by its address (seed, step, layer, sequence of the step, head, tokens), so every cut drops the
+ * same. */
 static void dropout_is_the_same_on_any_layout(void **state)
 {
     (void)state;
@@ -204,8 +205,8 @@ static void entropy_counts_every_token(void **state)
     for (int i = 0; i < 200; i++) id[i] = i % 2 ? 5 : 999;
     assert_ok(weft_tokens_write(path, id, 200, (int64_t[]){0, 200}, 1, 1000));
     test_run_open(&t, WEFT_CMD_TRAIN,
-                  W("--data", path, "--vocab-size", "1000", "--hidden-size", "8", "--num-attention-heads", "2", "--num-layers", "1",
-                    "--seq-length", "20", "--steps", "1", "--valid-fraction", "0"));
+                  W("--data", path, "--vocab-size", "1000", "--hidden-size", "8", "--num-attention-heads", "2",
+                    "--num-layers", "1", "--seq-length", "20", "--steps", "1", "--valid-fraction", "0"));
     entropy_job j = {.run = &t.run};
     assert_ok(weft_run_threads(1, entropy_body, &j));
     assert_at_most(fabs(j.nats - log(2)), 1e-12);

@@ -17,7 +17,10 @@ typedef struct run {
 
 static test_dir dir;
 
-static void set(weft_train_options *o, const char *key, const char *value) { assert_ok(weft_train_options_set(o, key, value)); }
+static void set(weft_train_options *o, const char *key, const char *value)
+{
+    assert_ok(weft_train_options_set(o, key, value));
+}
 
 static weft_train_options *without_model(const char *cp, const char *dp)
 {
@@ -69,7 +72,8 @@ static weft_status rank_main(weft_group *group, void *ud)
 static void test_losses_do_not_depend_on_ranks(void **state)
 {
     (void)state;
-    static const struct { const char *cp, *dp; int ranks; } cuts[] = {{"1", "1", 1}, {"2", "1", 2}, {"3", "1", 3}, {"2", "2", 4}};
+    static const struct { const char *cp, *dp; int ranks; } cuts[] = {{"1", "1", 1}, {"2", "1", 2}, {"3", "1", 3},
+                                                                      {"2", "2", 4}};
     run r[4] = {{0}};
     for (int i = 0; i < 4; i++) {
         weft_train_options *o = tiny(cuts[i].cp, cuts[i].dp);

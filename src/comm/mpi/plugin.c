@@ -96,8 +96,8 @@ static double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* MPI's own waits have no end, so what may meet a missing rank is started without blocking and looked at. A request that
- * is given up stays MPI's. */
+/* MPI's own waits have no end, so what may meet a missing rank is started without blocking and looked at. A request
+ * that is given up stays MPI's. */
 static int finish(MPI_Request *request, double seconds)
 {
     enum { SHORT_NAPS = 1000 };
@@ -121,7 +121,10 @@ static int least_over(weft_mpi_end *end, MPI_Comm comm, int64_t *v, int n, doubl
     return e;
 }
 
-static int least(weft_mpi_end *end, int64_t *v, int n, double seconds) { return least_over(end, end->comm, v, n, seconds); }
+static int least(weft_mpi_end *end, int64_t *v, int n, double seconds)
+{
+    return least_over(end, end->comm, v, n, seconds);
+}
 
 static int tell(weft_mpi_end *end, char *text, size_t bytes, int root, double seconds)
 {
@@ -218,7 +221,8 @@ static int make_window(weft_mpi_end *end, size_t bytes, void **base, int *node_r
     if (!e) e = MPI_Comm_set_errhandler(end->node, MPI_ERRORS_RETURN);
     if (!e) e = MPI_Comm_rank(end->node, &rank);
     if (!e) e = MPI_Comm_size(end->node, node_ranks);
-    if (!e) e = MPI_Win_allocate_shared(rank == 0 ? (MPI_Aint)bytes : 0, 1, MPI_INFO_NULL, end->node, &mine, &end->shared);
+    if (!e)
+        e = MPI_Win_allocate_shared(rank == 0 ? (MPI_Aint)bytes : 0, 1, MPI_INFO_NULL, end->node, &mine, &end->shared);
     if (!e) e = MPI_Win_shared_query(end->shared, 0, &size, &unit, base);
     if (!e && rank == 0) memset(*base, 0, bytes);
     return e;
@@ -254,7 +258,8 @@ static int make_room(weft_mpi_end *end)
 {
     if (end->active < end->capacity) return 0;
     int more = end->capacity ? 2 * end->capacity : 256;
-    void *request = end->request, *token = end->token, *is_recv = end->is_recv, *index = end->index, *status = end->status;
+    void *request = end->request, *token = end->token, *is_recv = end->is_recv, *index = end->index,
+         *status = end->status;
     bool good = grow(&request, more, sizeof *end->request) && grow(&token, more, sizeof *end->token) &&
                 grow(&is_recv, more, sizeof *end->is_recv) && grow(&index, more, sizeof *end->index) &&
                 grow(&status, more, sizeof *end->status);
@@ -282,7 +287,9 @@ static int send(weft_mpi_end *end, const void *buf, int bytes, int peer, int tag
 static int recv(weft_mpi_end *end, void *buf, int bytes, int peer, int tag, uint64_t token)
 {
     int e = make_room(end);
-    if (!e) e = MPI_Irecv(buf, bytes, MPI_BYTE, peer < 0 ? MPI_ANY_SOURCE : peer, tag, end->comm, &end->request[end->active]);
+    if (!e)
+        e = MPI_Irecv(buf, bytes, MPI_BYTE, peer < 0 ? MPI_ANY_SOURCE : peer, tag, end->comm,
+                      &end->request[end->active]);
     if (!e) keep(end, token, true);
     return e;
 }

@@ -23,14 +23,18 @@ static void adamw_range(float *p, const float *g, float *m, float *v, int64_t n,
     simd_leave(mode);
 }
 
-void SIMD_NAME(weft_adamw_f32)(void *p, const void *g, void *m, void *v, int64_t n, const weft_adamw_args *args, int threads)
+void SIMD_NAME(weft_adamw_f32)(void *p, const void *g, void *m, void *v, int64_t n, const weft_adamw_args *args,
+                               int threads)
 {
     (void)threads;
-    const adamw_v a = {.b1 = vset((float)args->beta1), .b2 = vset((float)args->beta2), .one_b1 = vset((float)(1 - args->beta1)),
+    const adamw_v a = {.b1 = vset((float)args->beta1), .b2 = vset((float)args->beta2),
+                       .one_b1 = vset((float)(1 - args->beta1)),
                        .one_b2 = vset((float)(1 - args->beta2)), .inv_c1 = vset((float)(1 / args->c1)),
-                       .inv_c2 = vset((float)(1 / args->c2)), .eps = vset((float)args->eps), .scale = vset((float)args->gscale),
+                       .inv_c2 = vset((float)(1 / args->c2)), .eps = vset((float)args->eps),
+                       .scale = vset((float)args->gscale),
                        .lr = vset((float)args->lr), .decay = vset((float)args->weight_decay)};
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < n; i += ADAMW_CHUNK)
-        adamw_range((float *)p + i, (const float *)g + i, (float *)m + i, (float *)v + i, weft_min_i64(ADAMW_CHUNK, n - i), &a);
+        adamw_range((float *)p + i, (const float *)g + i, (float *)m + i, (float *)v + i,
+                    weft_min_i64(ADAMW_CHUNK, n - i), &a);
 }

@@ -75,7 +75,8 @@ static int64_t sum_one_by_one(const range *q, bool causal, int64_t left, int64_t
 
 int64_t weft_attn_area(const weft_mask *m, const weft_attn_pair *p)
 {
-    int64_t left = m->left < 0 ? far : weft_min_i64(m->left, far), right = m->right < 0 ? far : weft_min_i64(m->right, far);
+    int64_t left = m->left < 0 ? far : weft_min_i64(m->left, far),
+            right = m->right < 0 ? far : weft_min_i64(m->right, far);
     int64_t prefix = clamp(m->prefix, 0, far);
     if (p->nq <= 0 || p->nk <= 0) return 0;
     range q = range_of(p->nq, p->q_pos, p->q_run, p->q_step), k = range_of(p->nk, p->k_pos, p->k_run, p->k_step);

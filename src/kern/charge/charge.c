@@ -2,8 +2,8 @@
  * clock. With them the simulator runs the real context-parallel code at sizes that no machine here has.
  *
  * Attention: visible pairs x H x 2 (D + Dv) operations forward, at the rate of the precision; backward_factor times as
- * long backward. Copies, sums and the like: bytes read and written, at the rate of memory. Not charged, because they are
- * O(rows) where attention is O(rows^2): starting and finishing a row's state, delta.
+ * long backward. Copies, sums and the like: bytes read and written, at the rate of memory. Not charged, because they
+ * are O(rows) where attention is O(rows^2): starting and finishing a row's state, delta.
  * Operations of a model outside attention have no such form; their entries are NULL. */
 #include "kern/kern_impl.h"
 
@@ -56,8 +56,8 @@ static void finish(const weft_attn_desc *d, void *o, int64_t o_ld, void *lse, co
     (void)d, (void)o, (void)o_ld, (void)lse, (void)acc, (void)m, (void)l, (void)sinks, (void)rows, (void)threads;
 }
 
-static void delta(const weft_attn_desc *d, void *out, void *dsinks, const void *sinks, const void *dout, int64_t dout_ld,
-                  const void *o, int64_t o_ld, const void *m, const void *l, int64_t rows, int threads)
+static void delta(const weft_attn_desc *d, void *out, void *dsinks, const void *sinks, const void *dout,
+                  int64_t dout_ld, const void *o, int64_t o_ld, const void *m, const void *l, int64_t rows, int threads)
 {
     (void)d, (void)out, (void)dsinks, (void)sinks, (void)dout, (void)dout_ld, (void)o, (void)o_ld, (void)m, (void)l;
     (void)rows, (void)threads;
@@ -82,7 +82,10 @@ static const weft_attn_ops attention[WEFT_PREC_COUNT] = {
 
 static void moved(const weft_attn_run *run, double bytes) { charge(run, bytes / run->charge->memory_bytes_per_second); }
 
-static double row_bytes(const weft_rows *r, int64_t rows, int64_t n) { return (double)rows * (double)n * (double)weft_dtype_size(r->type); }
+static double row_bytes(const weft_rows *r, int64_t rows, int64_t n)
+{
+    return (double)rows * (double)n * (double)weft_dtype_size(r->type);
+}
 
 static void copy(void *dst, const weft_rows *to, const void *src, const weft_rows *from, int64_t rows, int64_t n,
                  const weft_attn_run *run)
@@ -124,18 +127,27 @@ static const weft_move_ops move = {copy, add, zero, f8_encode, f8_decode};
 
 /* ---- sums and conversions that are given no clock ---------------------------------------------------------- */
 
-static void axpy(void *y, const void *x, double a, int64_t n, int threads) { (void)y, (void)x, (void)a, (void)n, (void)threads; }
-static void convert(void *to, const void *from, int64_t n, int threads) { (void)to, (void)from, (void)n, (void)threads; }
+static void axpy(void *y, const void *x, double a, int64_t n, int threads)
+{
+    (void)y, (void)x, (void)a, (void)n, (void)threads;
+}
+static void convert(void *to, const void *from, int64_t n, int threads)
+{
+    (void)to, (void)from, (void)n, (void)threads;
+}
 
 weft_status weft_kern_init_charge(weft_kern *kern, const weft_charge *rates)
 {
     for (int p = 0; p < WEFT_PREC_COUNT; p++)
         if (!(rates->flops_per_second[p] > 0))
-            return weft_fail(WEFT_ERR_REFUSED, "kernels that charge time: %g operations per second for %s; more than 0 is needed",
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "kernels that charge time: %g operations per second for %s; more than 0 is needed",
                              rates->flops_per_second[p], weft_prec_name((weft_prec)p));
     if (!(rates->backward_factor > 0) || !(rates->memory_bytes_per_second > 0))
-        return weft_fail(WEFT_ERR_REFUSED, "kernels that charge time: backward takes %g times as long, memory moves %g bytes per "
-                                           "second; both must be more than 0", rates->backward_factor, rates->memory_bytes_per_second);
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "kernels that charge time: backward takes %g times as long, memory moves %g bytes per "
+                         "second; both must be more than 0",
+                         rates->backward_factor, rates->memory_bytes_per_second);
     memset(kern, 0, sizeof *kern);
     kern->isa = WEFT_ISA_REF;
     kern->charge = rates;

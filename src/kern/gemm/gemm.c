@@ -51,7 +51,8 @@ static weft_status check_types(const weft_gemm_args *a)
     const bool wide = (a->ab == WEFT_F64 || a->ab == WEFT_F32) && a->c == a->ab;
     const bool narrow = (a->ab == WEFT_BF16 || a->ab == WEFT_F16) && (a->c == WEFT_F32 || a->c == a->ab);
     if (wide || narrow) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "gemm of %s into %s: the result has the operands' type, or fp32 for 16-bit operands",
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "gemm of %s into %s: the result has the operands' type, or fp32 for 16-bit operands",
                      weft_dtype_name(a->ab), weft_dtype_name(a->c));
 }
 

@@ -35,7 +35,8 @@ struct weft_gemm_dnn {
 static weft_status check_dnnl(dnnl_status_t st, const char *call)
 {
     if (st == dnnl_success) return WEFT_OK;
-    return weft_fail(st == dnnl_out_of_memory ? WEFT_ERR_MEMORY : WEFT_ERR_LIBRARY, "oneDNN: %s gave status %d", call, (int)st);
+    return weft_fail(st == dnnl_out_of_memory ? WEFT_ERR_MEMORY : WEFT_ERR_LIBRARY, "oneDNN: %s gave status %d", call,
+                     (int)st);
 }
 #define TRY_DNNL(call) WEFT_TRY(check_dnnl((call), #call))
 
@@ -115,8 +116,8 @@ static dnnl_status_t make_memories(gemm_entry *e, dnnl_engine_t engine, const ma
     if (st != dnnl_success) return st;
     e->pad_bytes = dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
     if (e->pad_bytes == 0) return dnnl_success;
-    return dnnl_memory_create(&e->memory[ARG_PAD], dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0), engine,
-                              DNNL_MEMORY_NONE);
+    return dnnl_memory_create(&e->memory[ARG_PAD], dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0),
+                              engine, DNNL_MEMORY_NONE);
 }
 
 static dnnl_status_t make_primitive(gemm_entry *e, dnnl_engine_t engine, const matmul_md *md)
@@ -238,8 +239,8 @@ weft_status weft_gemm_dnn_create(weft_gemm *gemm, int isa)
     dnnl_set_max_cpu_isa(cap);
     const dnnl_cpu_isa_t now = dnnl_get_effective_cpu_isa();
     if ((now & ~cap) != 0)
-        weft_logf(&gemm->ctx->log, WEFT_LOG_WARN, "oneDNN was in use before its instruction set could be limited: it stays at 0x%x",
-                  (unsigned)now);
+        weft_logf(&gemm->ctx->log, WEFT_LOG_WARN,
+                  "oneDNN was in use before its instruction set could be limited: it stays at 0x%x", (unsigned)now);
     dnn->native_bf16 = (now & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
     TRY_DNNL(dnnl_engine_create(&dnn->engine, dnnl_cpu, 0));
     TRY_DNNL(dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags));

@@ -41,14 +41,15 @@ static void narrow(const weft_gemm *gemm, operand dst, const float *src, int64_t
 }
 
 /* A panel of `lines` rows (of op(A)) or columns (of op(B)) from `first` on: stored that way, or as columns. */
-static void widen_panel(const weft_gemm *gemm, float *dst, const void *x, weft_dtype type, int64_t ld, bool lines_are_columns,
-                        int64_t first, int64_t lines, int64_t K)
+static void widen_panel(const weft_gemm *gemm, float *dst, const void *x, weft_dtype type, int64_t ld,
+                        bool lines_are_columns, int64_t first, int64_t lines, int64_t K)
 {
     if (lines_are_columns) widen(gemm, dst, block_of(x, type, ld, 0, first), K, lines);
     else widen(gemm, dst, block_of(x, type, ld, first, 0), lines, K);
 }
 
-static weft_status multiply_panels(weft_gemm *gemm, const weft_gemm_args *args, weft_gemm_args *wide, int64_t m, int64_t n)
+static weft_status multiply_panels(weft_gemm *gemm, const weft_gemm_args *args, weft_gemm_args *wide, int64_t m,
+                                   int64_t n)
 {
     if (args->c == WEFT_F32) {
         wide->C = (float *)args->C + m * args->ldc + n;

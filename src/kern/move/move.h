@@ -9,11 +9,11 @@
  * 8-bit blocks. Rows of `heads` x `width` elements are cut into groups of WEFT_F8_ROWS rows. Each (group, head) has one
  * scale 2^(byte - 127), in one byte that lies before the group's rows, so that any prefix of a stream is a prefix of
  * rows:
- *   group g:  scales [all heads of all tensors in the stream]   then up to 16 rows, each [row of tensor 0 | tensor 1 | ...]
- * The scale is the smallest power of two for which the largest finite element of its group and head does not exceed the
- * largest number of the type: nothing saturates. All zeros (or nothing finite): scale 1. NaN, and what is infinite
- * as a float, becomes NaN: it must show up, not turn into a large number. Decoded finite numbers stay finite: where
- * rounding up left the range of the target, its largest number stands. */
+ *   group g:  scales [all heads of all tensors in the stream]   then up to 16 rows, each [row of tensor 0 | tensor 1 |
+ * ...] The scale is the smallest power of two for which the largest finite element of its group and head does not
+ * exceed the largest number of the type: nothing saturates. All zeros (or nothing finite): scale 1. NaN, and what is
+ * infinite as a float, becomes NaN: it must show up, not turn into a large number. Decoded finite numbers stay finite:
+ * where rounding up left the range of the target, its largest number stands. */
 #ifndef WEFT_KERN_MOVE_H
 #define WEFT_KERN_MOVE_H
 

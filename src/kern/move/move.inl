@@ -151,8 +151,8 @@ static void encode_row(uint8_t *y, const float *x, float by, int n, weft_dtype t
 }
 
 /* byte * by, within +-top; a NaN stays one. */
-static inline void decode_bits(float *y, const uint8_t *x, float by, float top, int n, const int mantissa, const int emin,
-                               const uint32_t last)
+static inline void decode_bits(float *y, const uint8_t *x, float by, float top, int n, const int mantissa,
+                               const int emin, const uint32_t last)
 {
     const union { uint32_t u; float f; } unit = {(uint32_t)(127 + emin - mantissa) << 23};
     for (int i = 0; i < n; i++) {
@@ -191,8 +191,8 @@ static void encode_head(char *group, const weft_f8 *f, const char *const row[], 
     int scale = top ? f8_scale(f->type, (int)(top >> 23) - 127, (top & 0x7fffffu) > 0x600000u) : 127;
     group[f->scale_at + h] = (char)scale;
     for (int i = 0; i < rows; i++)
-        encode_row((uint8_t *)group + f->scale_bytes + i * f->row_bytes + f->row_at + at, x[i], f8_power(254 - scale), f->width,
-                   f->type);
+        encode_row((uint8_t *)group + f->scale_bytes + i * f->row_bytes + f->row_at + at, x[i], f8_power(254 - scale),
+                   f->width, f->type);
 }
 
 static void f8_encode(void *stream, const weft_f8 *f, const void *src, const weft_rows *from, int64_t rows,

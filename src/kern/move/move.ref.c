@@ -129,8 +129,8 @@ static void decode_row(char *y, weft_dtype type, const char *group, const weft_f
     }
 }
 
-void weft_move_f8_decode_ref(void *dst, const weft_rows *to, const void *stream, const weft_f8 *f, int64_t row0, int64_t rows,
-                             const weft_attn_run *run)
+void weft_move_f8_decode_ref(void *dst, const weft_rows *to, const void *stream, const weft_f8 *f, int64_t row0,
+                             int64_t rows, const weft_attn_run *run)
 {
     int threads = move_threads(run, rows, (int64_t)f->heads * f->width);
 #pragma omp parallel for num_threads(threads) schedule(static)

@@ -17,8 +17,8 @@ void weft_move_add_ref(void *dst, const weft_rows *to, const void *src, const we
 void weft_move_zero_ref(void *dst, size_t bytes, const weft_attn_run *run);
 void weft_move_f8_encode_ref(void *stream, const weft_f8 *f, const void *src, const weft_rows *from, int64_t rows,
                              const weft_attn_run *run);
-void weft_move_f8_decode_ref(void *dst, const weft_rows *to, const void *stream, const weft_f8 *f, int64_t row0, int64_t rows,
-                             const weft_attn_run *run);
+void weft_move_f8_decode_ref(void *dst, const weft_rows *to, const void *stream, const weft_f8 *f, int64_t row0,
+                             int64_t rows, const weft_attn_run *run);
 
 /* ---- rows ------------------------------------------------------------------------------------------------ */
 
@@ -30,7 +30,10 @@ typedef struct cursor { /* the selected rows from some row on, one after the oth
 } cursor;
 
 /* Looks at no range before a row is asked for: without rows there may be none. */
-static inline cursor cursor_at(const weft_rows *r, int64_t i) { return (cursor){r, weft_dtype_size(r->type), i, r->range}; }
+static inline cursor cursor_at(const weft_rows *r, int64_t i)
+{
+    return (cursor){r, weft_dtype_size(r->type), i, r->range};
+}
 
 static inline int64_t cursor_row(cursor *c)
 {
@@ -42,7 +45,10 @@ static inline int64_t cursor_row(cursor *c)
     return c->range->begin + c->i++;
 }
 
-static inline char *cursor_next(cursor *c, void *base) { return (char *)base + (size_t)(cursor_row(c) * c->r->ld) * c->size; }
+static inline char *cursor_next(cursor *c, void *base)
+{
+    return (char *)base + (size_t)(cursor_row(c) * c->r->ld) * c->size;
+}
 static inline const char *cursor_read(cursor *c, const void *base)
 {
     return (const char *)base + (size_t)(cursor_row(c) * c->r->ld) * c->size;

@@ -19,7 +19,8 @@ void NAME(rmsnorm_fwd)(void *y, int64_t y_ld, void *rstd, const void *x, int64_t
     }
 }
 
-static void NAME(rmsnorm_bwd_row)(float *dx, float *part, const C *dy, const float *x, const float *w, float s, int64_t n)
+static void NAME(rmsnorm_bwd_row)(float *dx, float *part, const C *dy, const float *x, const float *w, float s,
+                                  int64_t n)
 {
     const V s_v = vset(s);
     V dot = vzero();
@@ -47,8 +48,9 @@ void NAME(rmsnorm_bwd)(void *dx, int64_t dx_ld, void *dw, const void *dy, int64_
         float *part = (float *)work + b * n;
         memset(part, 0, (size_t)n * sizeof *part);
         for (int64_t r = weft_norm_block_row(b, blocks, rows); r < weft_norm_block_row(b + 1, blocks, rows); r++)
-            NAME(rmsnorm_bwd_row)((float *)dx + r * dx_ld, part, (const C *)dy + r * dy_ld, (const float *)x + r * x_ld, w,
-                                  ((const float *)rstd)[r], n);
+            NAME(rmsnorm_bwd_row)
+            ((float *)dx + r * dx_ld, part, (const C *)dy + r * dy_ld, (const float *)x + r * x_ld, w,
+             ((const float *)rstd)[r], n);
     }
     add_blocks(dw, work, blocks, n);
 }
@@ -134,8 +136,8 @@ void NAME(layernorm_fwd)(void *y, int64_t y_ld, void *mean, void *rstd, const vo
     }
 }
 
-static void NAME(layernorm_bwd_row)(float *dx, float *part_w, float *part_b, const C *dy, const float *x, const float *w,
-                                    float m, float s, int64_t n)
+static void NAME(layernorm_bwd_row)(float *dx, float *part_w, float *part_b, const C *dy, const float *x,
+                                    const float *w, float m, float s, int64_t n)
 {
     const V m_v = vset(m), s_v = vset(s);
     V sum = vzero(), dot = vzero();
@@ -148,7 +150,8 @@ static void NAME(layernorm_bwd_row)(float *dx, float *part_w, float *part_b, con
         vst(part_w + i, vadd(vld(part_w + i, left), g_xhat), left);
         vst(part_b + i, vadd(vld(part_b + i, left), g), left);
     }
-    const V mean_h = vset((float)((double)vsum(sum) / (double)n)), mean_hx = vset((float)((double)vsum(dot) / (double)n));
+    const V mean_h = vset((float)((double)vsum(sum) / (double)n)),
+            mean_hx = vset((float)((double)vsum(dot) / (double)n));
     for (int64_t i = 0; i < n; i += VLEN) {
         const int64_t left = n - i;
         const V xhat = vmul(vsub(vld(x + i, left), m_v), s_v), h = vmul(LD(dy + i, left), vld(w + i, left));
@@ -169,8 +172,9 @@ void NAME(layernorm_bwd)(void *dx, int64_t dx_ld, void *dw, void *db, const void
         memset(part_w, 0, (size_t)n * sizeof *part_w);
         memset(part_b, 0, (size_t)n * sizeof *part_b);
         for (int64_t r = weft_norm_block_row(b, blocks, rows); r < weft_norm_block_row(b + 1, blocks, rows); r++)
-            NAME(layernorm_bwd_row)((float *)dx + r * dx_ld, part_w, part_b, (const C *)dy + r * dy_ld,
-                                    (const float *)x + r * x_ld, w, ((const float *)mean)[r], ((const float *)rstd)[r], n);
+            NAME(layernorm_bwd_row)
+            ((float *)dx + r * dx_ld, part_w, part_b, (const C *)dy + r * dy_ld, (const float *)x + r * x_ld, w,
+             ((const float *)mean)[r], ((const float *)rstd)[r], n);
     }
     add_blocks(dw, work, blocks, n);
     add_blocks(db, work_b, blocks, n);

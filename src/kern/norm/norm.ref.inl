@@ -137,7 +137,8 @@ void NAME(layernorm_fwd)(void *y, int64_t y_ld, void *mean, void *rstd, const vo
     }
 }
 
-static void NAME(layernorm_bwd_row)(R *dx, R *part_w, R *part_b, const C *dy, const R *x, const R *w, R m, R s, int64_t n)
+static void NAME(layernorm_bwd_row)(R *dx, R *part_w, R *part_b, const C *dy, const R *x, const R *w, R m, R s,
+                                    int64_t n)
 {
     double sum = 0, dot = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -63,6 +63,7 @@ void SIMD_NAME(weft_bias_fwd_r_f32)(void *y, int64_t y_ld, const void *b, int64_
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         float *y_r = (float *)y + r * y_ld;
-        for (int64_t i = 0; i < n; i += VLEN) vst(y_r + i, vadd(vld(y_r + i, n - i), vld((const float *)b + i, n - i)), n - i);
+        for (int64_t i = 0; i < n; i += VLEN)
+            vst(y_r + i, vadd(vld(y_r + i, n - i), vld((const float *)b + i, n - i)), n - i);
     }
 }
