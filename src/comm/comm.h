@@ -65,7 +65,8 @@ typedef struct weft_spawn {
     char *const *argv;
     double grace_seconds;        /* that ranks have to leave after a failure, before they are killed; 0: 3 */
     double timeout_seconds;      /* until when all must have joined; also their worlds' first timeout; 0: 120 */
-    void (*told)(void *ud, const char *message); /* told at most once, of a failure while ranks are still there; or NULL */
+    /* told at most once, of a failure while ranks are still there; or NULL */
+    void (*told)(void *ud, const char *message);
     void *ud;
 } weft_spawn;
 weft_status weft_local_supervise(const weft_spawn *spawn, int *exit_code);
