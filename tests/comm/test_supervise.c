@@ -264,9 +264,8 @@ static weft_status supervise_for(const char *scenario, int ranks, int pipe_fd, d
     snprintf(fd_text, sizeof fd_text, "%d", pipe_fd);
     char *argv[] = {"test_comm.supervise", (char *)(uintptr_t)scenario, fd_text, NULL};
     return weft_local_supervise(&(weft_spawn){.ranks = ranks, .argv = argv, .grace_seconds = grace, .told = note_told,
-                                              .ud = x,
-                                               .timeout_seconds = strcmp(scenario, "late") == 0 ? 0.5 : 0},
-                                               &x->exit_code);
+                                              .ud = x, .timeout_seconds = strcmp(scenario, "late") == 0 ? 0.5 : 0},
+                                &x->exit_code);
 }
 
 static weft_status supervise(const char *scenario, int ranks, int pipe_fd, int *exit_code)
