@@ -56,4 +56,4 @@ static weft_status body(weft_cli *cli, weft_world *world)
 
 static const char *const refuses[] = {"out", NULL};
 
-const weft_bench weft_bench_cp = {"cp", 2, refuses, check, body};
+const weft_bench weft_bench_cp = {"cp", 2, false, refuses, check, body};

@@ -273,4 +273,4 @@ static const char *const refuses[] = {
     "run.precision",
     NULL};
 
-const weft_bench weft_bench_profile = {"profile", 2, refuses, check, body};
+const weft_bench weft_bench_profile = {"profile", 2, false, refuses, check, body};

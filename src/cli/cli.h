@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { WEFT_POSITIONAL_MAX = 4, WEFT_PROSE_COLUMNS = 100 };
+enum { WEFT_POSITIONAL_MAX = 33, WEFT_PROSE_COLUMNS = 100 };
 
 typedef struct weft_cli { /* one invocation, parsed */
     const struct weft_command *command;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const weft_bench *const benches[] = {&weft_bench_profile, &weft_bench_cp};
+static const weft_bench *const benches[] = {&weft_bench_attention_kernels, &weft_bench_profile, &weft_bench_cp};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static const weft_bench *find(const char *name)
@@ -44,6 +44,8 @@ static weft_status check(weft_cli *cli)
     const char *name = cli->n_positional ? cli->positional[0] : NULL;
     const weft_bench *bench = name ? find(name) : NULL;
     if (!bench) return refuse_name(name);
+    if (cli->n_positional > 1 && !bench->words)
+        return weft_fail(WEFT_ERR_REFUSED, "bench %s: \"%s\" is one word too many", name, cli->positional[1]);
     for (const char *const *key = bench->refuses; *key; key++)
         if (weft_opts_given(&cli->opts, *key))
             return weft_fail(WEFT_ERR_REFUSED, "bench %s has no use for the option %s; leave it out", name, *key);
@@ -53,14 +55,13 @@ static weft_status check(weft_cli *cli)
 
 static weft_status body(weft_cli *cli, weft_world *world) { return find(cli->positional[0])->body(cli, world); }
 
-const weft_command weft_cmd_bench =
-    {"bench",
-     "bench profile|cp [options]",
-     "measure this machine; profile: the rates by which auto chooses; cp: one attention layer on its ranks",
-     WEFT_CMD_BENCH,
-     0,
-     1,
-     false,
-     true,
-     check,
-     body};
+const weft_command weft_cmd_bench = {"bench",
+                                     "bench attention|profile|cp [CASE ...] [options]",
+                                     "measure this machine; attention: its kernels, as a share of the arithmetic units; profile: the rates by which auto chooses; cp: one attention layer on its ranks",
+                                     WEFT_CMD_BENCH,
+                                     0,
+                                     WEFT_POSITIONAL_MAX - 1,
+                                     false,
+                                     true,
+                                     check,
+                                     body};

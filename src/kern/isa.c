@@ -31,17 +31,18 @@ bool weft_isa_parse(const char *s, weft_isa *out)
 
 #if defined(__x86_64__)
 
-typedef struct cpu_facts { uint32_t f1c, f7b, f7d, xcr0; } cpu_facts;
+typedef struct cpu_facts { uint32_t f1c, f7b, f7d, f7a1, xcr0; } cpu_facts;
 
 static cpu_facts read_cpu(void)
 {
-    cpu_facts f = {0, 0, 0, 0};
+    cpu_facts f = {0};
     uint32_t a, b, c, d;
     if (__get_cpuid(1, &a, &b, &c, &d)) f.f1c = c;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         f.f7b = b;
         f.f7d = d;
     }
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) f.f7a1 = a;
     if (f.f1c & bit_OSXSAVE) { /* xgetbv without OSXSAVE is an illegal instruction */
         uint32_t lo, hi;
         __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
@@ -72,9 +73,12 @@ static bool has_amx(const cpu_facts *f)
            syscall(SYS_arch_prctl, REQUEST_PERMISSION, XTILEDATA) == 0;
 }
 
-static void detect(bool available[WEFT_ISA_COUNT])
+static bool has_avx512_bf16(const cpu_facts *f) { return has_avx512(f) && (f->f7a1 & 1 << 5); }
+
+static void detect(bool available[WEFT_ISA_COUNT], bool *avx512_bf16)
 {
     const cpu_facts f = read_cpu();
+    *avx512_bf16 = has_avx512_bf16(&f);
     available[WEFT_ISA_AVX2] = has_avx2(&f);
     available[WEFT_ISA_AVX512] = has_avx512(&f);
     available[WEFT_ISA_AMX] = has_amx(&f);
@@ -82,17 +86,17 @@ static void detect(bool available[WEFT_ISA_COUNT])
 
 #else
 
-static void detect(bool available[WEFT_ISA_COUNT]) { (void)available; }
+static void detect(bool available[WEFT_ISA_COUNT], bool *avx512_bf16) { (void)available, (void)avx512_bf16; }
 
 #endif
 
 /* A fact of the hardware, found once per process. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool found[WEFT_ISA_COUNT];
+static bool found[WEFT_ISA_COUNT], found_avx512_bf16;
 
 static void detect_once(void)
 {
-    detect(found);
+    detect(found, &found_avx512_bf16);
     found[WEFT_ISA_REF] = true;
 }
 
@@ -101,6 +105,12 @@ bool weft_isa_available(weft_isa isa)
     if (isa < 0 || isa >= WEFT_ISA_COUNT) return false;
     pthread_once(&once, detect_once);
     return found[isa];
+}
+
+bool weft_cpu_has_avx512_bf16(void)
+{
+    pthread_once(&once, detect_once);
+    return found_avx512_bf16;
 }
 
 /* WEFT_ISA lowers the choice, so that a whole test suite can run at each level. A value that is no name, or

@@ -24,6 +24,8 @@ const char *weft_isa_name(weft_isa isa);
 bool weft_isa_parse(const char *s, weft_isa *out);
 /* What this machine can run: CPUID, the operating system's XCR0 and, for AMX, the permission call. */
 bool weft_isa_available(weft_isa isa);
+/* Whether it has vdpbf16ps, which no level of weft_isa asks for. */
+bool weft_cpu_has_avx512_bf16(void);
 /* The strongest available one; the environment's WEFT_ISA=ref|avx2|avx512|amx lowers it (a bad value is
  * refused by weft_kern_init). */
 weft_isa weft_isa_best(void);

@@ -3,6 +3,7 @@
 #include "train/attention_case.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static weft_status number(const char *key, const char *text, int64_t min, int64_
 {
     weft_status st = text ? weft_parse_size(text, out) : weft_fail(WEFT_ERR_REFUSED, "a number is missing");
     if (st >= 0 && *out < min) st = weft_fail(WEFT_ERR_REFUSED, "%lld; at least %lld", (long long)*out, (long long)min);
-    return st < 0 ? weft_fail_at(st, "--make: %s: ", key) : WEFT_OK;
+    return st < 0 ? weft_fail_at(st, "%s: ", key) : WEFT_OK;
 }
 
 /* "4/2" into two numbers, "4" into twice the same. */
@@ -35,12 +36,12 @@ static weft_status pair_of(const char *key, char *text, int64_t min, int64_t *a,
 static weft_status real(const char *key, const char *text, double *out)
 {
     weft_status st = text ? weft_parse_f64(text, out) : weft_fail(WEFT_ERR_REFUSED, "a number is missing");
-    return st < 0 ? weft_fail_at(st, "--make: %s: ", key) : WEFT_OK;
+    return st < 0 ? weft_fail_at(st, "%s: ", key) : WEFT_OK;
 }
 
 static weft_status flag(const char *key, const char *text, bool *out)
 {
-    if (text) return weft_fail(WEFT_ERR_REFUSED, "--make: %s takes no value; leave out \"=%s\"", key, text);
+    if (text) return weft_fail(WEFT_ERR_REFUSED, "%s takes no value; leave out \"=%s\"", key, text);
     *out = true;
     return WEFT_OK;
 }
@@ -49,10 +50,9 @@ static weft_status heads(weft_cp_problem *p, char *text)
 {
     int64_t a = 0, b = 0;
     WEFT_TRY(pair_of("H", text, 1, &a, &b, '/'));
-    if (a > MAX_HEADS)
-        return weft_fail(WEFT_ERR_REFUSED, "--make: H=%lld; at most %d query heads", (long long)a, MAX_HEADS);
+    if (a > MAX_HEADS) return weft_fail(WEFT_ERR_REFUSED, "H=%lld; at most %d query heads", (long long)a, MAX_HEADS);
     if (b > a || a % b)
-        return weft_fail(WEFT_ERR_REFUSED, "--make: H=%lld/%lld; query heads must be a multiple of key/value heads",
+        return weft_fail(WEFT_ERR_REFUSED, "H=%lld/%lld; query heads must be a multiple of key/value heads",
                          (long long)a, (long long)b);
     p->H = (int)a, p->Hkv = (int)b;
     return WEFT_OK;
@@ -63,8 +63,7 @@ static weft_status head_sizes(weft_cp_problem *p, char *text)
     int64_t a = 0, b = 0;
     WEFT_TRY(pair_of("D", text, 1, &a, &b, '/'));
     if (a > WEFT_ATTN_MAX_D || b > WEFT_ATTN_MAX_D)
-        return weft_fail(WEFT_ERR_REFUSED, "--make: D=%lld/%lld; at most %d", (long long)a, (long long)b,
-                         WEFT_ATTN_MAX_D);
+        return weft_fail(WEFT_ERR_REFUSED, "D=%lld/%lld; at most %d", (long long)a, (long long)b, WEFT_ATTN_MAX_D);
     p->D = (int)a, p->Dv = (int)b;
     return WEFT_OK;
 }
@@ -84,8 +83,8 @@ static weft_status unknown_word(const char *key)
                                        "prefix",  "scale", "softcap", "docs", "sinks", "alibi"};
     const char *near = weft_suggest(key, keys, (int)(sizeof keys / sizeof *keys));
     return weft_fail(WEFT_ERR_REFUSED,
-                     "--make: \"%s\" is not known%s%s%s; write T=1001 Tq=7 B=2 H=4/2 D=64/32 causal window=255,0 "
-                     "prefix=16 scale=0.1 softcap=30 docs=100,0,* (or docs=random:8) sinks alibi",
+                     "\"%s\" is not known%s%s%s; write T=1001 Tq=7 B=2 H=4/2 D=64/32 causal window=255,0 "
+                     "prefix=16 scale=0.1 softcap=30 docs=100,0,* (or docs=random:8, docs=each:1K) sinks alibi",
                      key, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
@@ -108,23 +107,32 @@ static weft_status take_word(weft_cp_problem *p, spec *x, const char *key, char 
     return WEFT_OK;
 }
 
+/* "H=4/2" and, as people write it, "H4/2": splits the word into its key, which goes to `key`, and its value. */
+static char *split_word(char *word, char key[16])
+{
+    size_t name = strcspn(word, "="), short_name = strcspn(word, "0123456789");
+    bool equals = word[name] == '=', number = !equals && word[short_name];
+    size_t len = number ? short_name : name;
+    snprintf(key, 16, "%.*s", (int)weft_min_i64((int64_t)len, 15), word);
+    return equals ? word + name + 1 : number ? word + len : NULL;
+}
+
 static weft_status read_words(weft_cp_problem *p, spec *x, char *text)
 {
-    char *rest = NULL;
+    char *rest = NULL, key[16];
     for (char *word = strtok_r(text, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest)) {
-        char *value = strchr(word, '=');
-        if (value) *value++ = 0;
-        WEFT_TRY(take_word(p, x, word, value));
+        char *value = split_word(word, key);
+        WEFT_TRY(take_word(p, x, key, value));
     }
     if (!p->T || !p->H || !p->D)
-        return weft_fail(WEFT_ERR_REFUSED, "--make: T, H and D are needed, as in \"T=1001 H=4/2 D=64\"");
+        return weft_fail(WEFT_ERR_REFUSED, "T, H and D are needed, as in \"T=1001 H=4/2 D=64\"");
     if (!p->Tq) p->Tq = p->T;
     if (p->Tq > p->T)
-        return weft_fail(WEFT_ERR_REFUSED, "--make: %lld queries for %lld keys; queries are the last part of the keys",
+        return weft_fail(WEFT_ERR_REFUSED, "%lld queries for %lld keys; queries are the last part of the keys",
                          (long long)p->Tq, (long long)p->T);
     if (p->scale == 0) p->scale = 1 / sqrt((double)p->D);
     int64_t most[] = {p->B, p->T, p->H, weft_max_i64(p->D, p->Dv)}, count;
-    return weft_count_of(most, 4, "--make: a tensor", &count);
+    return weft_count_of(most, 4, "a tensor", &count);
 }
 
 static int ascending(const void *a, const void *b)
@@ -135,9 +143,7 @@ static int ascending(const void *a, const void *b)
 
 static weft_status make_docs(weft_attention_case *c, const spec *x)
 {
-    weft_status st =
-        weft_docs_from_text(&c->docs, c->arena, x->docs ? x->docs : "*", c->problem.B, c->problem.T, c->seed);
-    return st < 0 ? weft_fail_at(st, "--make: ") : WEFT_OK;
+    return weft_docs_from_text(&c->docs, c->arena, x->docs ? x->docs : "*", c->problem.B, c->problem.T, c->seed);
 }
 
 /* ---- values ----------------------------------------------------------------------------------------- */
@@ -208,7 +214,7 @@ static weft_status choose_spots(weft_attention_case *c)
     return WEFT_OK;
 }
 
-weft_status weft__case_make(weft_attention_case *c, const char *text)
+static weft_status make(weft_attention_case *c, const char *text)
 {
     spec x = {0};
     size_t size = strlen(text) + 1;
@@ -221,4 +227,10 @@ weft_status weft__case_make(weft_attention_case *c, const char *text)
     WEFT_TRY(make_docs(c, &x));
     WEFT_TRY(make_heads(c, &x));
     return choose_spots(c);
+}
+
+weft_status weft__case_make(weft_attention_case *c, const char *text)
+{
+    weft_status st = make(c, text);
+    return st < 0 ? weft_fail_at(st, "%s: ", c->name) : WEFT_OK;
 }

@@ -39,6 +39,13 @@ static weft_status listed_lengths(const char *text, int64_t T, int64_t *cu, int6
     return WEFT_OK;
 }
 
+/* Documents of `each` tokens, the last as long as is left. */
+static void equal_lengths(int64_t each, int64_t T, int64_t *cu, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) cu[i] = i * each;
+    cu[n] = T;
+}
+
 static int ascending(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -60,18 +67,23 @@ static void random_lengths(uint64_t seed, int64_t T, int64_t *cu, int64_t n)
 weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T,
                                 uint64_t seed)
 {
-    int64_t n = 1, *cu, *first, total;
-    bool random = !strncmp(text, "random:", 7);
+    int64_t n = 1, each = 0, *cu, *first, total;
+    bool random = !strncmp(text, "random:", 7), equal = !strncmp(text, "each:", 5);
     if (random) WEFT_TRY(number(text + 7, 1, &n));
+    if (equal) {
+        WEFT_TRY(number(text + 5, 1, &each));
+        n = weft_ceil_div(T, each);
+    }
     if (n > INT32_MAX)
-        return weft_fail(WEFT_ERR_REFUSED, "docs: random:%lld documents; at most %d", (long long)n, INT32_MAX);
-    for (const char *s = random ? NULL : text; s && (s = strchr(s, ',')); s++) n++;
+        return weft_fail(WEFT_ERR_REFUSED, "docs: %lld documents; at most %d", (long long)n, INT32_MAX);
+    for (const char *s = random || equal ? NULL : text; s && (s = strchr(s, ',')); s++) n++;
     if (!weft_mul_i64(B, n + 1, &total)) return weft_fail(WEFT_ERR_REFUSED, "docs: too many documents");
     WEFT_TRY(WEFT_NEW(arena, total, "documents", &cu));
     WEFT_TRY(WEFT_NEW(arena, B + 1, "documents", &first));
     for (int64_t b = 0; b <= B; b++) first[b] = b * (n + 1);
     for (int64_t b = 0; b < B; b++)
         if (random) random_lengths(seed, T, cu + first[b], n);
+        else if (equal) equal_lengths(each, T, cu + first[b], n);
         else WEFT_TRY(listed_lengths(text, T, cu + first[b], n));
     *out = (weft_docs){.B = B, .T = T, .cu = cu, .first = first};
     return WEFT_OK;

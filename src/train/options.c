@@ -167,7 +167,9 @@ static const weft_opt table[] = {
     {"attention.spot", "spot", NULL, WEFT_OPT_INT, OFF(spot), "0", NULL, 0, 1 << 16,
      "with --make: output gradients on so many random rows only, and everything checked in double precision", A},
     {"attention.dropout", "dropout", NULL, WEFT_OPT_REAL, OFF(dropout), "0", NULL, 0, 0.999999,
-     "dropout of the attention probabilities, by address; --out also writes dropout_mask", A},
+     "dropout of the attention probabilities, by address; --out also writes dropout_mask", A | B},
+    {"bench.format", "format", NULL, WEFT_OPT_ENUM, OFF(bench_format), "text", "text|md|csv|jsonl", NO_LIMIT,
+     "how bench attention prints its table", B},
 
     {"sim.strategies", "strategies", NULL, WEFT_OPT_TEXT, OFF(sim_strategies), NULL, NULL, NO_LIMIT,
      "strategies to simulate, separated by commas (default: all that are applicable)", S},

@@ -42,7 +42,7 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     const char *run_name, *run_root;
     bool overwrite;
 
-    const char *make;
+    const char *make, *bench_format;
     int64_t spot;
     double dropout;
 
@@ -78,10 +78,9 @@ void weft_run_one_rank(weft_run *run);
 /* The model's config: of a directory, of a config.json, or from the option table. LOCAL */
 weft_status weft_run_model_config(const weft_run *run, weft_model_config *out);
 
-/* "100,0,*,7": lengths in order, one of them * for what is left; "random:8": so many, cut at random tokens. The same in
- * every row. LOCAL */
-weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T,
-                                uint64_t seed);
+/* "100,0,*,7": lengths in order, one of them * for what is left; "random:8": so many, cut at random tokens; "each:1K": of
+ * that length, the last as long as is left. The same in every row. LOCAL */
+weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T, uint64_t seed);
 
 /* ---- one rank's machinery for a run --------------------------------------------------------------- */
 
@@ -188,6 +187,26 @@ typedef struct weft_layer_bench {
 /* The made case of run->o->make on the ranks of the world; under MPI by callback and by helper thread in turn, or only
  * in the way that `progress` names (NULL: both). COLLECTIVE */
 weft_status weft_bench_attention(weft_world *world, const weft_run *run, const char *progress, weft_layer_bench *out);
+
+/* What attention reaches on one rank, beside what its arithmetic units do in the same seconds. Shares and rates are of the
+ * operations that visible pairs ask for: 2 (D + Dv) forward and 2 (3 D + 2 Dv) backward per pair and query head. */
+enum { WEFT_BENCH_FORWARD, WEFT_BENCH_BACKWARD, WEFT_BENCH_BOTH, WEFT_BENCH_DIRECTIONS };
+typedef struct weft_kernel_figures { /* medians over the repeats */
+    double seconds, flops;           /* of one run; per second */
+    double roof, share;              /* of all threads, measured before and after each run; 0: the kernel has none */
+    double spread;                   /* between the quartiles of the times, relative to their median */
+} weft_kernel_figures;
+typedef struct weft_kernel_bench {
+    weft_prec prec;
+    bool measured[WEFT_BENCH_DIRECTIONS];
+    weft_kernel_figures of[WEFT_BENCH_DIRECTIONS];
+    const char *roof_name;  /* NULL: none */
+    int repeats, threads;
+    int64_t area;           /* visible pairs of one head, all rows of the batch */
+    weft_text plan;         /* the caller frees it */
+} weft_kernel_bench;
+/* `text`: as --make takes it, and the words fp64 fp32 bf16 fp16 and fwd bwd fwd+bwd. The world has one rank. COLLECTIVE */
+weft_status weft_bench_kernels(weft_world *world, const weft_run *run, const char *text, weft_kernel_bench *out);
 
 /* `weft attention CASE`: one attention problem, forward and backward, on the ranks of the world. COLLECTIVE */
 weft_status weft_verify_attention(weft_world *world, const weft_run *run, const char *path, weft_report *report);

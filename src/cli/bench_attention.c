@@ -1,0 +1,114 @@
+/* bench_attention.c — `weft bench attention 'bf16 B1 H16/4 D128 T16K causal fwd+bwd' ...`: time of attention on one rank and its
+ * share of what the arithmetic units do, as a table for people or for programs. */
+#include "cli/bench.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const default_cases[] = {"fp32 H2 D128 T4K causal", "bf16 H2 D128 T4K causal"};
+static const char *const directions[WEFT_BENCH_DIRECTIONS] = {"fwd", "bwd", "fwd+bwd"};
+
+static weft_status check(weft_cli *cli)
+{
+    if (cli->run.mesh.cp > 1)
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "bench attention --cp %d: it measures the kernels of one rank; weft bench cp measures a layer on ranks",
+                         cli->run.mesh.cp);
+    return WEFT_OK;
+}
+
+/* ---- one line per direction -------------------------------------------------------------------------------- */
+
+typedef struct line {
+    const char *text, *direction;
+    const weft_kernel_bench *b;
+    const weft_kernel_figures *f;
+} line;
+
+typedef struct format {
+    const char *name, *head;
+    void (*print)(const line *l);
+} format;
+
+static void print_text(const line *l)
+{
+    char share[16] = "-", roof[24] = "-";
+    if (l->f->roof > 0) {
+        snprintf(share, sizeof share, "%.1f %%", 1e2 * l->f->share);
+        snprintf(roof, sizeof roof, "%.1f", l->f->roof / 1e9);
+    }
+    printf("  %-8s %12.3f %7.1f %% %12.1f %12s %9s\n", l->direction, 1e3 * l->f->seconds, 1e2 * l->f->spread, l->f->flops / 1e9,
+           roof, share);
+}
+
+static void print_md(const line *l)
+{
+    printf("| `%s` | %s | %d | %.3f | %.1f | %.1f | %.1f | %.1f |\n", l->text, l->direction, l->b->threads, 1e3 * l->f->seconds,
+           1e2 * l->f->spread, l->f->flops / 1e9, l->f->roof / 1e9, 1e2 * l->f->share);
+}
+
+static void print_csv(const line *l)
+{
+    printf("\"%s\",%s,%s,%d,%d,%.9g,%.4g,%.6g,%.6g,%.4g\n", l->text, l->direction, weft_prec_name(l->b->prec), l->b->threads,
+           l->b->repeats, l->f->seconds, l->f->spread, l->f->flops, l->f->roof, l->f->share);
+}
+
+static void print_jsonl(const line *l)
+{
+    printf("{\"case\": \"%s\", \"direction\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"repeats\": %d, \"seconds\": %.9g, "
+           "\"spread\": %.4g, \"flops\": %.6g, \"roof\": %.6g, \"share\": %.4g, \"area\": %lld}\n",
+           l->text, l->direction, weft_prec_name(l->b->prec), l->b->threads, l->b->repeats, l->f->seconds, l->f->spread,
+           l->f->flops, l->f->roof, l->f->share, (long long)l->b->area);
+}
+
+static const format formats[] = {
+    {"text", "", print_text},
+    {"md", "| case | direction | threads | ms | spread % | GFLOP/s | roof | share % |\n|---|---|---|---|---|---|---|---|\n", print_md},
+    {"csv", "case,direction,precision,threads,repeats,seconds,spread,flops,roof,share\n", print_csv},
+    {"jsonl", "", print_jsonl},
+};
+
+static const format *format_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (!strcmp(formats[i].name, name)) return &formats[i];
+    return &formats[0];
+}
+
+/* ---- the bench --------------------------------------------------------------------------------------------- */
+
+static void print_case(const char *text, const weft_kernel_bench *r, const format *to)
+{
+    if (to == formats)
+        printf("\n%s\n  %s, %d thread%s, %d repeats; roof: %s\n  %-8s %12s %9s %12s %12s %9s\n", text,
+               r->plan.data ? r->plan.data : "", r->threads, r->threads > 1 ? "s" : "", r->repeats,
+               r->roof_name ? r->roof_name : "none", "", "ms", "spread", "GFLOP/s", "roof", "share");
+    for (int i = 0; i < WEFT_BENCH_DIRECTIONS; i++)
+        if (r->measured[i]) to->print(&(line){text, directions[i], r, &r->of[i]});
+    fflush(stdout); /* a list of cases takes minutes: each is seen when it is done */
+}
+
+static weft_status body(weft_cli *cli, weft_world *world)
+{
+    int given = cli->n_positional - 1, n = given ? given : (int)(sizeof default_cases / sizeof *default_cases);
+    const format *to = format_of(cli->options.bench_format);
+    printf("%s", to->head);
+    for (int i = 0; i < n; i++) {
+        const char *text = given ? cli->positional[1 + i] : default_cases[i];
+        weft_kernel_bench r;
+        weft_status st = weft_bench_kernels(world, &cli->run, text, &r);
+        if (st >= 0) print_case(text, &r, to);
+        weft_text_free(&r.plan);
+        WEFT_TRY(st);
+    }
+    return WEFT_OK;
+}
+
+/* What cuts a sequence has no meaning on one rank. */
+static const char *const refuses[] = {
+    "parallel.cp_strategy", "parallel.cp_comm_type", "parallel.pcp_size", "parallel.dcp_size", "parallel.cp_head_size",
+    "parallel.cp_keep_heads", "parallel.cp_layout", "parallel.async_cp_comm", "parallel.cp_aggregation_buffer_size",
+    "parallel.cp_comm_dtype", "parallel.cp_grad_dtype", "parallel.fp8", "parallel.profile", "attention.make", "run.precision",
+    "run.mpi_progress", "out", NULL};
+
+const weft_bench weft_bench_attention_kernels = {"attention", 1, true, refuses, check, body};

@@ -1,0 +1,226 @@
+/* attention_kernels.c — how fast attention is on one rank, as a share of what its arithmetic units do.
+ *
+ * Machines drift: the clock rate of shared ones moves by tens of per cent within minutes. So the units are measured just
+ * before and just after every run, the share is taken run by run, and the median of the shares counts. A run that is too
+ * short for the clock is repeated inside one measurement. */
+#include "train/attention_case.h"
+
+#include "kern/roof/roof.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPEATS_MIN = 5, REPEATS_MAX = 15 };
+static const double run_seconds = 0.03, roof_seconds = 0.01; /* what one measurement takes at least */
+static const double enough_seconds = 4;                      /* no more repeats than the minimum past these */
+
+typedef struct sample { double seconds, roof; } sample;
+
+typedef struct bench {
+    weft_attention_case c;
+    weft_cp_plan *plan;
+    weft_cp_io io;
+    weft_kern kern;
+    weft_roof_unit unit;
+    bool has_roof, wanted[WEFT_BENCH_DIRECTIONS];
+    int64_t inner[2]; /* runs in one measurement */
+    sample x[WEFT_BENCH_DIRECTIONS][REPEATS_MAX];
+    int repeats;
+} bench;
+
+/* ---- the words ------------------------------------------------------------------------------------------- */
+
+static bool direction_of(const char *word, bool wanted[WEFT_BENCH_DIRECTIONS])
+{
+    static const char *const names[WEFT_BENCH_DIRECTIONS] = {"fwd", "bwd", "fwd+bwd"};
+    for (int i = 0; i < WEFT_BENCH_DIRECTIONS; i++)
+        if (!strcmp(word, names[i])) return wanted[i] = true;
+    return false;
+}
+
+/* Takes out what --make has no word for; all directions unless some are named. */
+static weft_status read_text(bench *b, weft_prec *prec, const char *text, char **rest)
+{
+    char *copy = NULL, *next = NULL;
+    size_t size = strlen(text) + 1;
+    WEFT_TRY(weft_arena_zalloc(b->c.arena, (int64_t)size, 1, "bench text", (void **)rest));
+    WEFT_TRY(weft_arena_alloc(b->c.arena, (int64_t)size, 1, "bench text", (void **)&copy));
+    memcpy(copy, text, size);
+    for (char *word = strtok_r(copy, " \t", &next); word; word = strtok_r(NULL, " \t", &next)) {
+        if (direction_of(word, b->wanted) || weft_prec_parse(word, prec)) continue;
+        strcat(*rest, word), strcat(*rest, " ");
+    }
+    bool any = b->wanted[0] || b->wanted[1] || b->wanted[2];
+    for (int i = 0; i < WEFT_BENCH_DIRECTIONS; i++) b->wanted[i] |= !any;
+    return WEFT_OK;
+}
+
+/* ---- measuring ------------------------------------------------------------------------------------------- */
+
+static void choose_roof(bench *b, weft_prec prec)
+{
+    weft_isa isa = b->kern.isa;
+    b->has_roof = isa > WEFT_ISA_REF && prec != WEFT_PREC_F64;
+    b->unit = isa == WEFT_ISA_AVX2 ? WEFT_ROOF_FMA256
+              : isa == WEFT_ISA_AMX && prec == WEFT_PREC_BF16 ? WEFT_ROOF_AMX_BF16 : WEFT_ROOF_FMA512;
+}
+
+static double roof(const bench *b)
+{
+    return b->has_roof ? weft_roof_measure(b->unit, &b->c.ctx->clock, b->c.ctx->threads, roof_seconds) : 0;
+}
+
+static weft_status run_one(bench *b, int direction)
+{
+    return direction == WEFT_BENCH_FORWARD ? weft_cp_forward(b->plan, 0, &b->io) : weft_cp_backward(b->plan, 0, &b->io);
+}
+
+static weft_status timed(bench *b, int direction, double *seconds)
+{
+    const weft_clock *clock = &b->c.ctx->clock;
+    double begin = weft_now(clock);
+    for (int64_t i = 0; i < b->inner[direction]; i++) WEFT_TRY(run_one(b, direction));
+    *seconds = (weft_now(clock) - begin) / (double)b->inner[direction];
+    return WEFT_OK;
+}
+
+/* The first runs touch all memory; the second ones say how many make a measurement. */
+static weft_status warm_up(bench *b)
+{
+    for (int direction = 0; direction < 2; direction++) {
+        double seconds;
+        b->inner[direction] = 1;
+        WEFT_TRY(timed(b, direction, &seconds));
+        WEFT_TRY(timed(b, direction, &seconds));
+        b->inner[direction] = 1 + (int64_t)(run_seconds / (seconds > 1e-9 ? seconds : 1e-9));
+    }
+    return WEFT_OK;
+}
+
+static weft_status repeat(bench *b)
+{
+    sample *f = &b->x[WEFT_BENCH_FORWARD][b->repeats], *r = &b->x[WEFT_BENCH_BACKWARD][b->repeats];
+    double before = roof(b);
+    WEFT_TRY(timed(b, WEFT_BENCH_FORWARD, &f->seconds));
+    double between = roof(b);
+    f->roof = (before + between) / 2;
+    b->x[WEFT_BENCH_BOTH][b->repeats] = *f;
+    if (b->wanted[WEFT_BENCH_BACKWARD] || b->wanted[WEFT_BENCH_BOTH]) {
+        WEFT_TRY(timed(b, WEFT_BENCH_BACKWARD, &r->seconds));
+        double after = roof(b);
+        r->roof = (between + after) / 2;
+        b->x[WEFT_BENCH_BOTH][b->repeats] = (sample){f->seconds + r->seconds, (before + between + after) / 3};
+    }
+    b->repeats++;
+    return WEFT_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static weft_kernel_figures figures(const sample *x, int n, double operations)
+{
+    double seconds[REPEATS_MAX], roofs[REPEATS_MAX], share[REPEATS_MAX];
+    for (int i = 0; i < n; i++) {
+        seconds[i] = x[i].seconds;
+        roofs[i] = x[i].roof;
+        share[i] = x[i].roof > 0 ? operations / x[i].seconds / x[i].roof : 0;
+    }
+    qsort(seconds, (size_t)n, sizeof *seconds, ascending);
+    qsort(roofs, (size_t)n, sizeof *roofs, ascending);
+    qsort(share, (size_t)n, sizeof *share, ascending);
+    double median = seconds[n / 2];
+    return (weft_kernel_figures){median, operations / median, roofs[n / 2], share[n / 2],
+                                 (seconds[3 * n / 4] - seconds[n / 4]) / median};
+}
+
+static int64_t visible_area(const bench *b)
+{
+    const weft_attention_case *c = &b->c;
+    const weft_cp_problem *p = &c->problem;
+    int64_t area = 0;
+    for (int64_t row = 0; row < p->B; row++)
+        for (int64_t d = c->docs.first[row]; d + 1 < c->docs.first[row + 1]; d++) {
+            int64_t begin = c->docs.cu[d], end = c->docs.cu[d + 1], first = weft_max_i64(begin, p->T - p->Tq);
+            weft_attn_pair pair = {.nq = end - first, .q_pos = first - begin, .q_run = 1, .q_step = 1,
+                                   .nk = end - begin, .k_run = 1, .k_step = 1};
+            area += weft_attn_area(&p->mask, &pair);
+        }
+    return area;
+}
+
+static void settle(const bench *b, weft_kernel_bench *out)
+{
+    const weft_cp_problem *p = &b->c.problem;
+    out->area = visible_area(b);
+    double pairs = (double)out->area * p->H, forward = 2.0 * (p->D + p->Dv), backward = 2.0 * (3 * p->D + 2 * p->Dv);
+    const double each[WEFT_BENCH_DIRECTIONS] = {forward, backward, forward + backward};
+    for (int i = 0; i < WEFT_BENCH_DIRECTIONS; i++) {
+        out->measured[i] = b->wanted[i];
+        if (b->wanted[i]) out->of[i] = figures(b->x[i], b->repeats, pairs * each[i]);
+    }
+    out->prec = p->prec;
+    out->repeats = b->repeats;
+    out->threads = b->c.ctx->threads;
+    out->roof_name = b->has_roof ? weft_roof_name(b->unit) : NULL;
+    weft_cp_describe(b->plan, &out->plan);
+}
+
+static weft_status measure(bench *b)
+{
+    weft_attention_case *c = &b->c;
+    const weft_clock *clock = &c->ctx->clock;
+    WEFT_TRY(weft_arena_alloc(c->arena, (int64_t)weft_cp_kept_bytes(b->plan), 1, "kept by heads", &c->kept));
+    b->io = weft__case_io(c);
+    WEFT_TRY(weft_cp_bind(b->plan, 0, weft__case_queries(c), &c->shard_kv));
+    WEFT_TRY(warm_up(b));
+    double begin = weft_now(clock);
+    while (b->repeats < REPEATS_MIN || (b->repeats < REPEATS_MAX && weft_now(clock) - begin < enough_seconds))
+        WEFT_TRY(repeat(b));
+    return WEFT_OK;
+}
+
+/* ---- the bench ------------------------------------------------------------------------------------------- */
+
+static weft_status run(bench *b, weft_run *r, const char *text, weft_kernel_bench *out)
+{
+    weft_attention_case *c = &b->c;
+    weft_st *file = NULL;
+    weft_run_options made = *r->o;
+    char *rest = NULL;
+    WEFT_TRY(read_text(b, &r->prec, text, &rest));
+    made.make = rest;
+    r->o = &made;
+    c->problem.prec = r->prec;
+    c->C = weft_prec_compute(r->prec), c->R = weft_prec_real(r->prec);
+    WEFT_TRY(weft__case_open(c, &file, NULL));
+    WEFT_TRY(weft__case_prepare(c));
+    WEFT_TRY(weft_kern_init(&b->kern, r->isa));
+    choose_roof(b, r->prec);
+    WEFT_TRY(weft_cp_plan_create(&b->plan, c->arena, &b->kern, c->comm, &c->problem, &r->cp));
+    weft_status st = measure(b);
+    if (st >= 0) settle(b, out);
+    weft_cp_plan_destroy(b->plan);
+    return st;
+}
+
+weft_status weft_bench_kernels(weft_world *world, const weft_run *given, const char *text, weft_kernel_bench *out)
+{
+    weft_run r = *given;
+    weft_mesh mesh = {0};
+    weft_status st;
+    bench b = {.c = {.name = text, .run = &r, .ctx = weft_world_ctx(world), .seed = (uint64_t)r.o->seed,
+                     .problem = {.layout = r.layout, .need_backward = true, .slots = 1, .seed = (uint64_t)r.o->seed}}};
+    *out = (weft_kernel_bench){0};
+    WEFT_TRY(weft_mesh_create(&mesh, world, r.mesh));
+    b.c.comm = mesh.cp;
+    WEFT_TRY_OR(st, weft_arena_create(&b.c.arena, &b.c.ctx->mem, "attention case", NULL), close_mesh);
+    st = run(&b, &r, text, out);
+    weft_arena_destroy(b.c.arena);
+close_mesh:
+    weft_mesh_destroy(&mesh);
+    return st;
+}
