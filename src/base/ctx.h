@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/part.h"
 #include "base/trace.h"
 
 typedef struct weft_ctx {
@@ -17,6 +18,7 @@ typedef struct weft_ctx {
     weft_clock clock;
     weft_trace trace; /* capacity 0: off */
     weft_fault fault;
+    weft_parts parts; /* off unless somebody asks where the time goes */
     double attention_seconds; /* in attention kernels so far: its spread over ranks is the imbalance as time */
 } weft_ctx;
 

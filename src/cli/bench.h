@@ -8,11 +8,11 @@ typedef struct weft_bench {
     const char *name;
     int ranks;                                             /* without --cp */
     bool words;                                            /* takes words after its name */
-    const char *const *refuses;                            /* keys of options that mean nothing to it; ends with NULL */
+    const char *const *uses;                               /* keys of its options, or whole groups ("model."); ends with NULL */
     weft_status (*check)(weft_cli *cli);                   /* refusals before any rank is started; or NULL */
     weft_status (*body)(weft_cli *cli, weft_world *world); /* on every rank; COLLECTIVE */
 } weft_bench;
 
-extern const weft_bench weft_bench_profile, weft_bench_cp, weft_bench_attention_kernels;
+extern const weft_bench weft_bench_profile, weft_bench_cp, weft_bench_attention_kernels, weft_bench_step;
 
 #endif

@@ -56,9 +56,9 @@ static void print_csv(const line *l)
 static void print_jsonl(const line *l)
 {
     printf("{\"case\": \"%s\", \"direction\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"repeats\": %d, \"seconds\": %.9g, "
-           "\"spread\": %.4g, \"flops\": %.6g, \"roof\": %.6g, \"share\": %.4g, \"area\": %lld}\n",
+           "\"spread\": %.4g, \"flops\": %.6g, \"roof\": %.6g, \"share\": %.4g, \"area\": %lld, \"resident_peak\": %.0f}\n",
            l->text, l->direction, weft_prec_name(l->b->prec), l->b->threads, l->b->repeats, l->f->seconds, l->f->spread,
-           l->f->flops, l->f->roof, l->f->share, (long long)l->b->area);
+           l->f->flops, l->f->roof, l->f->share, (long long)l->b->area, weft_resident_peak_bytes());
 }
 
 static const format formats[] = {
@@ -104,11 +104,6 @@ static weft_status body(weft_cli *cli, weft_world *world)
     return WEFT_OK;
 }
 
-/* What cuts a sequence has no meaning on one rank. */
-static const char *const refuses[] = {
-    "parallel.cp_strategy", "parallel.cp_comm_type", "parallel.pcp_size", "parallel.dcp_size", "parallel.cp_head_size",
-    "parallel.cp_keep_heads", "parallel.cp_layout", "parallel.async_cp_comm", "parallel.cp_aggregation_buffer_size",
-    "parallel.cp_comm_dtype", "parallel.cp_grad_dtype", "parallel.fp8", "parallel.profile", "attention.make", "run.precision",
-    "run.mpi_progress", "out", NULL};
+static const char *const uses[] = {"parallel.cp", "attention.dropout", "bench.format", "run.isa", "run.threads", "run.timeout", NULL};
 
-const weft_bench weft_bench_attention_kernels = {"attention", 1, true, refuses, check, body};
+const weft_bench weft_bench_attention_kernels = {"attention", 1, true, uses, check, body};

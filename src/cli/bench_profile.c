@@ -266,11 +266,7 @@ static weft_status check(weft_cli *cli)
 }
 
 /* It measures the machine, not a way to cut. */
-static const char *const refuses[] = {
-    "parallel.cp_strategy", "parallel.cp_comm_type", "parallel.pcp_size", "parallel.dcp_size", "parallel.cp_head_size",
-    "parallel.cp_keep_heads", "parallel.cp_layout", "parallel.async_cp_comm", "parallel.cp_aggregation_buffer_size",
-    "parallel.cp_comm_dtype", "parallel.cp_grad_dtype", "parallel.fp8", "parallel.profile", "attention.make",
-    "run.precision",
-    NULL};
+static const char *const uses[] = {"parallel.cp", "parallel.peer_memory", "run.isa", "run.threads", "run.timeout",
+                                   "run.mpi_progress", "out", NULL};
 
-const weft_bench weft_bench_profile = {"profile", 2, false, refuses, check, body};
+const weft_bench weft_bench_profile = {"profile", 2, false, uses, check, body};

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const weft_bench *const benches[] = {&weft_bench_attention_kernels, &weft_bench_profile, &weft_bench_cp};
+static const weft_bench *const benches[] = {&weft_bench_attention_kernels, &weft_bench_step, &weft_bench_profile, &weft_bench_cp};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static const weft_bench *find(const char *name)
@@ -39,6 +39,26 @@ static bool size_given(const weft_opts *opts)
     return false;
 }
 
+static bool uses(const weft_bench *bench, const char *key)
+{
+    for (const char *const *u = bench->uses; *u; u++) {
+        size_t len = strlen(*u);
+        if ((*u)[len - 1] == '.' ? !strncmp(key, *u, len) : !strcmp(key, *u)) return true;
+    }
+    return false;
+}
+
+/* The command takes what any of its benches takes; nothing that was asked for is ignored. */
+static weft_status check_options(const weft_cli *cli, const weft_bench *bench)
+{
+    int n = 0;
+    const weft_opt *table = weft_run_table(&n);
+    for (int i = 0; i < n; i++)
+        if ((table[i].commands & WEFT_CMD_BENCH) && weft_opts_given(&cli->opts, table[i].key) && !uses(bench, table[i].key))
+            return weft_fail(WEFT_ERR_REFUSED, "bench %s has no use for the option %s; leave it out", bench->name, table[i].key);
+    return WEFT_OK;
+}
+
 static weft_status check(weft_cli *cli)
 {
     const char *name = cli->n_positional ? cli->positional[0] : NULL;
@@ -46,9 +66,7 @@ static weft_status check(weft_cli *cli)
     if (!bench) return refuse_name(name);
     if (cli->n_positional > 1 && !bench->words)
         return weft_fail(WEFT_ERR_REFUSED, "bench %s: \"%s\" is one word too many", name, cli->positional[1]);
-    for (const char *const *key = bench->refuses; *key; key++)
-        if (weft_opts_given(&cli->opts, *key))
-            return weft_fail(WEFT_ERR_REFUSED, "bench %s has no use for the option %s; leave it out", name, *key);
+    WEFT_TRY(check_options(cli, bench));
     if (!size_given(&cli->opts)) cli->run.mesh.cp = bench->ranks;
     return bench->check ? bench->check(cli) : WEFT_OK;
 }
@@ -56,8 +74,8 @@ static weft_status check(weft_cli *cli)
 static weft_status body(weft_cli *cli, weft_world *world) { return find(cli->positional[0])->body(cli, world); }
 
 const weft_command weft_cmd_bench = {"bench",
-                                     "bench attention|profile|cp [CASE ...] [options]",
-                                     "measure this machine; attention: its kernels, as a share of the arithmetic units; profile: the rates by which auto chooses; cp: one attention layer on its ranks",
+                                     "bench attention|step|profile|cp [CASE ...] [options]",
+                                     "measure this machine; attention: its kernels, as a share of the arithmetic units; step: a training step by parts; profile: the rates by which auto chooses; cp: one attention layer on its ranks",
                                      WEFT_CMD_BENCH,
                                      0,
                                      WEFT_POSITIONAL_MAX - 1,

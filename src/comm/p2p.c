@@ -338,6 +338,7 @@ weft_status weft_wait_all(weft_req *reqs, int n)
     WEFT_TRY(pass_fault(w, "comm.wait"));
     weft_deadline deadline = weft_deadline_in(&w->ctx->clock, w->timeout);
     double begin = deadline.looked;
+    weft_part outer = weft_part_begin(&w->ctx->parts, WEFT_PART_EXCHANGE);
     weft_status st = WEFT_OK;
     for (int i = first; i < n && st == WEFT_OK; i++) {
         if (finished(&reqs[i])) continue;
@@ -350,6 +351,7 @@ weft_status weft_wait_all(weft_req *reqs, int n)
     w->waits_on = NULL;
     if (w->tp->waiting) w->tp->waiting(w->ep, -1);
     c->counters.exposed_seconds += weft_now(&w->ctx->clock) - begin;
+    weft_part_end(&w->ctx->parts, outer);
     return st;
 }
 

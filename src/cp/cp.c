@@ -268,7 +268,10 @@ weft_status weft_cp_forward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
 {
     WEFT_TRY(check_bound(plan, slot));
     WEFT_TRY(check_io(plan, io));
-    return ended(plan, plan->strategy->forward(plan, &plan->slots[slot], io));
+    weft_part outer = weft_part_begin(&plan->ctx->parts, WEFT_PART_ATTENTION);
+    weft_status st = ended(plan, plan->strategy->forward(plan, &plan->slots[slot], io));
+    weft_part_end(&plan->ctx->parts, outer);
+    return st;
 }
 
 weft_status weft_cp_backward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
@@ -277,7 +280,10 @@ weft_status weft_cp_backward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
     if (!plan->problem.need_backward)
         return weft_fail(WEFT_ERR_REFUSED, "attention: backward was not planned; set need_backward");
     WEFT_TRY(check_io(plan, io));
-    return ended(plan, plan->strategy->backward(plan, &plan->slots[slot], io));
+    weft_part outer = weft_part_begin(&plan->ctx->parts, WEFT_PART_ATTENTION);
+    weft_status st = ended(plan, plan->strategy->backward(plan, &plan->slots[slot], io));
+    weft_part_end(&plan->ctx->parts, outer);
+    return st;
 }
 
 void weft_cp_describe(const weft_cp_plan *plan, weft_text *out) { plan->strategy->describe(plan, out); }

@@ -61,5 +61,6 @@ weft_status weft_chrome_rank(weft_text *out, int rank, const weft_trace *trace, 
 void weft_chrome_close(weft_text *out);
 
 double weft_resident_bytes(void); /* VmRSS of this process; 0 when unknown */
+double weft_resident_peak_bytes(void); /* VmHWM: the most since it was started */
 
 #endif

@@ -64,3 +64,15 @@ double weft_resident_bytes(void)
     fclose(f);
     return got == 2 ? (double)resident * (double)sysconf(_SC_PAGESIZE) : 0;
 }
+
+/* Not getrusage: its maximum is inherited from the process that started this one. */
+double weft_resident_peak_bytes(void)
+{
+    char line[256];
+    long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f) && sscanf(line, "VmHWM: %lld", &kib) != 1) continue;
+    fclose(f);
+    return (double)kib * 1024;
+}

@@ -4,7 +4,6 @@
  * Rows know their positions from the shard; nothing here knows of ranks. A rank with no rows walks through
  * all of it, because its peers wait for its part of the exchange. */
 #include <math.h>
-#include <string.h>
 
 #include "model/model_impl.h"
 
@@ -23,10 +22,12 @@ static void qk_norm_fwd(weft__pass *p, const weft__layer *y, weft__acts *a)
     const weft_model_config *c = &m->config;
     int64_t Q = weft__qkv_width(c), H = c->H, Hkv = c->Hkv, D = c->D;
     void *k = weft__at(a->qkv, H * D, m->cs);
+    weft_part outer = weft__part(p, WEFT_PART_NORM);
     m->op->headnorm_fwd(a->qkv, Q, a->keep_q, a->rstd_q, weft__weight(m, y->q_norm), p->rows, H, D, c->norm_eps,
                         m->ctx->threads);
     m->op->headnorm_fwd(k, Q, a->keep_k, a->rstd_k, weft__weight(m, y->k_norm), p->rows, Hkv, D, c->norm_eps,
                         m->ctx->threads);
+    weft__part_end(p, outer);
 }
 
 static void qk_norm_bwd(weft__pass *p, const weft__layer *y, weft__acts *a)
@@ -35,10 +36,12 @@ static void qk_norm_bwd(weft__pass *p, const weft__layer *y, weft__acts *a)
     const weft_model_config *c = &m->config;
     int64_t Q = weft__qkv_width(c), H = c->H, Hkv = c->Hkv, D = c->D;
     void *dq = p->scratch->dqkv, *dk = weft__at(p->scratch->dqkv, H * D, m->cs), *work = p->scratch->work;
+    weft_part outer = weft__part(p, WEFT_PART_NORM);
     m->op->headnorm_bwd(dq, Q, weft__grad(m, y->q_norm), a->keep_q, weft__weight(m, y->q_norm), a->rstd_q, p->rows, H,
                         D, work, m->ctx->threads);
     m->op->headnorm_bwd(dk, Q, weft__grad(m, y->k_norm), a->keep_k, weft__weight(m, y->k_norm), a->rstd_k, p->rows,
                         Hkv, D, work, m->ctx->threads);
+    weft__part_end(p, outer);
 }
 
 /* Rotates q and k, which lie side by side, in one call. */
@@ -46,7 +49,9 @@ static void rope(weft__pass *p, void *qkv, int sign)
 {
     const weft_model_config *c = &p->m->config;
     if (c->rope.type == WEFT_ROPE_NONE) return;
+    weft_part outer = weft__part(p, WEFT_PART_ROPE);
     p->m->op->rope(qkv, weft__qkv_width(c), p->cos, p->sin, p->rows, c->H + c->Hkv, c->D, sign, p->m->ctx->threads);
+    weft__part_end(p, outer);
 }
 
 static weft_cp_io cp_io(weft__pass *p, int layer, weft__acts *a)
@@ -94,7 +99,7 @@ weft_status weft__attention_fwd(weft__pass *p, int layer, weft__acts *a)
     if (y->q_norm >= 0) qk_norm_fwd(p, y, a);
     rope(p, a->qkv, +1);
     WEFT_TRY(p->attend(p, layer, a));
-    if (a->x_mid != a->x_in) memcpy(a->x_mid, a->x_in, (size_t)(p->rows * C) * m->rs);
+    weft__residual_copy(p, a->x_mid, a->x_in);
     return weft__linear_fwd(p, &y->o, a->x_mid, C, m->rt, 1, a->o, HD);
 }
 
@@ -106,7 +111,7 @@ weft_status weft__attention_bwd(weft__pass *p, int layer, weft__acts *a)
     weft__scratch *s = p->scratch;
     int64_t C = m->config.C, Q = y->qkv.out, HD = y->o.in;
 
-    if (s->dxc != s->dx) m->op->to_compute(s->dxc, s->dx, p->rows * C, m->ctx->threads);
+    weft__residual_gradient(p);
     WEFT_TRY(weft__linear_bwd(p, &y->o, s->dout, HD, s->dxc, C, a->o, HD));
     WEFT_TRY(attend_ranks_bwd(p, layer, a));
     rope(p, s->dqkv, -1);

@@ -1,6 +1,8 @@
 /* block.c — one layer: attention, then MLP, each added to the residual stream; and the buffers they need. */
 #include "model/model_impl.h"
 
+#include <string.h>
+
 weft_status weft__block_fwd(weft__pass *p, int layer, weft__acts *a, void *x_out)
 {
     WEFT_TRY(weft__attention_fwd(p, layer, a)); /* x_mid = x_in + attention(norm1(x_in)) */
@@ -11,6 +13,24 @@ weft_status weft__block_bwd(weft__pass *p, int layer, weft__acts *a)
 {
     WEFT_TRY(weft__mlp_bwd(p, layer, a));
     return weft__attention_bwd(p, layer, a);
+}
+
+void weft__residual_copy(const weft__pass *p, void *to, const void *from)
+{
+    if (to == from) return;
+    weft_part outer = weft__part(p, WEFT_PART_RESIDUAL);
+    memcpy(to, from, (size_t)(p->rows * p->m->config.C) * p->m->rs);
+    weft__part_end(p, outer);
+}
+
+void weft__residual_gradient(const weft__pass *p)
+{
+    const weft_model *m = p->m;
+    const weft__scratch *s = p->scratch;
+    if (s->dxc == s->dx) return;
+    weft_part outer = weft__part(p, WEFT_PART_RESIDUAL);
+    m->op->to_compute(s->dxc, s->dx, p->rows * m->config.C, m->ctx->threads);
+    weft__part_end(p, outer);
 }
 
 weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool keep, weft__acts *a)

@@ -30,7 +30,9 @@ void weft__embed_fwd(weft__pass *p, void *x)
 {
     const weft_model *m = p->m;
     const void *wpe = m->par.wpe >= 0 ? weft__weight(m, m->par.wpe) : NULL;
+    weft_part outer = weft__part(p, WEFT_PART_EMBED);
     m->op->embed_fwd(x, p->token, p->pos, weft__weight(m, m->par.wte), wpe, p->rows, m->config.C, m->ctx->threads);
+    weft__part_end(p, outer);
 }
 
 /* forward: x_i = wte[token_i] + wpe[pos_i]   so   dwte[token_i] += dx_i. With tied embeddings the head has
@@ -39,5 +41,7 @@ void weft__embed_bwd(weft__pass *p, const void *dx)
 {
     const weft_model *m = p->m;
     void *dwpe = m->par.wpe >= 0 ? weft__grad(m, m->par.wpe) : NULL;
+    weft_part outer = weft__part(p, WEFT_PART_EMBED);
     m->op->embed_bwd(weft__grad(m, m->par.wte), dwpe, p->token, p->pos, dx, p->rows, m->config.C, m->ctx->threads);
+    weft__part_end(p, outer);
 }

@@ -17,8 +17,10 @@ weft_status weft__linear_fwd(weft__pass *p, const weft__linear *lin, void *y, in
     };
     WEFT_TRY(weft_gemm_run(m->gemm, &g, NULL));
     if (lin->b < 0) return WEFT_OK;
+    weft_part outer = weft__part(p, WEFT_PART_BIAS);
     if (type == m->ct) m->op->bias_fwd(y, y_ld, weft__weight(m, lin->b), p->rows, lin->out, m->ctx->threads);
     else m->op->bias_fwd_r(y, y_ld, weft__weight(m, lin->b), p->rows, lin->out, m->ctx->threads);
+    weft__part_end(p, outer);
     return WEFT_OK;
 }
 
@@ -42,8 +44,11 @@ weft_status weft__linear_bwd(weft__pass *p, const weft__linear *lin, void *dx, i
 {
     weft_model *m = p->m;
     WEFT_TRY(weight_gradient(p, lin, dy, dy_ld, x, x_ld));
-    if (lin->b >= 0)
+    if (lin->b >= 0) {
+        weft_part outer = weft__part(p, WEFT_PART_BIAS);
         m->op->bias_bwd(weft__grad(m, lin->b), dy, dy_ld, p->rows, lin->out, p->scratch->work, m->ctx->threads);
+        weft__part_end(p, outer);
+    }
     if (!dx) return WEFT_OK;
     /* forward: y = x W   so   dx = dy W^T */
     weft_gemm_args g = {

@@ -48,7 +48,9 @@ static weft_status chunk_loss(weft__pass *p, void *n, void *nll, const int32_t *
         return WEFT_OK;
     }
     WEFT_TRY(weft__linear_fwd(p, &m->par.head, m->logits, V, m->rt, 0, n, C));
+    weft_part outer = weft__part(p, WEFT_PART_LOSS);
     m->op->xent(nll, backward ? m->dlogits : NULL, V, m->logits, V, target, grad_scale, p->rows, V, m->ctx->threads);
+    weft__part_end(p, outer);
     return backward ? weft__linear_bwd(p, &m->par.head, n, C, m->dlogits, V, n, C) : WEFT_OK;
 }
 

@@ -1,7 +1,5 @@
 /* mlp.c — the feed-forward half of a block: norm, up (gate and up in one product), activation, down into
  * the residual stream. The activation's result is not kept: it is cheap to make again, and as wide as F. */
-#include <string.h>
-
 #include "model/model_impl.h"
 
 /* act[S,F] = silu(gate) * up, or gelu(fc) */
@@ -9,9 +7,11 @@ static void act_fwd(weft__pass *p, void *act, weft__acts *a)
 {
     const weft_model *m = p->m;
     int64_t F = m->config.F, W = weft__up_width(m);
+    weft_part outer = weft__part(p, WEFT_PART_ACTIVATION);
     if (m->family->gated)
         m->op->swiglu_fwd(act, F, a->up, W, weft__at(a->up, F, m->cs), W, p->rows, F, m->ctx->threads);
     else m->op->gelu_fwd(act, F, a->up, W, p->rows, F, m->ctx->threads);
+    weft__part_end(p, outer);
 }
 
 /* a->up is overwritten by its gradient. */
@@ -20,9 +20,11 @@ static void act_bwd(weft__pass *p, void *dact, weft__acts *a)
     const weft_model *m = p->m;
     int64_t F = m->config.F, W = weft__up_width(m);
     void *up = weft__at(a->up, F, m->cs);
+    weft_part outer = weft__part(p, WEFT_PART_ACTIVATION);
     if (m->family->gated)
         m->op->swiglu_bwd(a->up, W, up, W, dact, F, a->up, W, up, W, p->rows, F, m->ctx->threads);
     else m->op->gelu_bwd(dact, F, dact, F, a->up, W, p->rows, F, m->ctx->threads);
+    weft__part_end(p, outer);
 }
 
 /* x_out = x_mid + mlp(norm2(x_mid)) */
@@ -35,7 +37,7 @@ weft_status weft__mlp_fwd(weft__pass *p, int layer, weft__acts *a, void *x_out)
     weft__norm_fwd(p, &y->norm2, a->n2, a->mean2, a->rstd2, a->x_mid);
     WEFT_TRY(weft__linear_fwd(p, &y->up, a->up, y->up.out, m->ct, 0, a->n2, C));
     act_fwd(p, p->scratch->act, a);
-    if (x_out != a->x_mid) memcpy(x_out, a->x_mid, (size_t)(p->rows * C) * m->rs);
+    weft__residual_copy(p, x_out, a->x_mid);
     return weft__linear_fwd(p, &y->down, x_out, C, m->rt, 1, p->scratch->act, F);
 }
 
@@ -47,7 +49,7 @@ weft_status weft__mlp_bwd(weft__pass *p, int layer, weft__acts *a)
     weft__scratch *s = p->scratch;
     int64_t C = m->config.C, F = m->config.F;
 
-    if (s->dxc != s->dx) m->op->to_compute(s->dxc, s->dx, p->rows * C, m->ctx->threads);
+    weft__residual_gradient(p);
     act_fwd(p, s->act, a);
     /* The gradient of act replaces act: the product that needs act, dW, comes first. */
     WEFT_TRY(weft__linear_bwd(p, &y->down, s->act, F, s->dxc, C, s->act, F));

@@ -206,7 +206,9 @@ int64_t weft_model_weight_count(const weft_model *m) { return m->par.count; }
 
 void weft_model_zero_gradients(weft_model *m)
 {
+    weft_part outer = weft_part_begin(&m->ctx->parts, WEFT_PART_OPTIMIZER);
     if (m->grads) memset(m->grads, 0, (size_t)m->par.count * m->rs);
+    weft_part_end(&m->ctx->parts, outer);
 }
 
 void weft_model_describe(const weft_model *m, weft_text *out)

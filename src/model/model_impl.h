@@ -151,6 +151,9 @@ struct weft_model {
     int plan_of[2];          /* of full layers, of windowed layers */
 };
 
+/* `p->m->ctx` counts what follows as this part, until the returned one goes back to weft__part_end. */
+static inline weft_part weft__part(const weft__pass *p, weft_part part) { return weft_part_begin(&p->m->ctx->parts, part); }
+static inline void weft__part_end(const weft__pass *p, weft_part outer) { weft_part_end(&p->m->ctx->parts, outer); }
 /* Element i of an array of `size`-byte elements. */
 static inline void *weft__at(void *base, int64_t i, size_t size) { return (char *)base + i * (int64_t)size; }
 static inline void *weft__weight(const weft_model *m, int64_t offset) { return weft__at(m->weights, offset, m->rs); }
@@ -204,6 +207,10 @@ weft_status weft__attend_ranks(weft__pass *p, int layer, weft__acts *a);
 weft_status weft__mlp_fwd(weft__pass *p, int layer, weft__acts *a, void *x_out);
 weft_status weft__mlp_bwd(weft__pass *p, int layer, weft__acts *a);
 
+/* The residual stream of a half block begins with what went in; nothing to do when it is one buffer. */
+void weft__residual_copy(const weft__pass *p, void *to, const void *from);
+/* scratch->dxc = scratch->dx, as products want it. */
+void weft__residual_gradient(const weft__pass *p);
 weft_status weft__block_fwd(weft__pass *p, int layer, weft__acts *a, void *x_out);
 weft_status weft__block_bwd(weft__pass *p, int layer, weft__acts *a);
 

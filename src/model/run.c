@@ -30,7 +30,9 @@ static void rotation_tables(weft_model *m, int64_t rows)
     size_t bytes = (size_t)rows * sizeof *m->pos;
     if (m->config.rope.type == WEFT_ROPE_NONE) return;
     if (m->table_rows == rows && memcmp(m->table_pos, m->pos, bytes) == 0) return;
+    weft_part outer = weft_part_begin(&m->ctx->parts, WEFT_PART_ROPE);
     weft_rope_table(&m->config, m->prec, m->pos, rows, m->cos, m->sin);
+    weft_part_end(&m->ctx->parts, outer);
     memcpy(m->table_pos, m->pos, bytes);
     m->table_rows = rows;
 }

@@ -86,8 +86,10 @@ weft_status weft_optim_reduce(weft_optim *o, weft_comm *dp_cp, void *gradients)
 double weft_optim_norm(const weft_optim *o, const void *gradients)
 {
     double sum = 0;
+    weft_part outer = weft_part_begin(&o->ctx->parts, WEFT_PART_OPTIMIZER);
     for (int i = 0; i < o->n; i++)
         sum += o->ops->sumsq(at_const(o, gradients, o->spec[i].offset), o->spec[i].count, o->ctx->threads);
+    weft_part_end(&o->ctx->parts, outer);
     if (WEFT_PLANTED(norm_counted_twice)) sum *= 2;
     return sqrt(sum);
 }
@@ -122,11 +124,13 @@ weft_status weft_optim_update(weft_optim *o, void *weights, const void *gradient
     weft_adamw_args args = {.lr = lr, .beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps, .gscale = 1.0,
                             .c1 = 1.0 - pow(p->beta1, (double)step), .c2 = 1.0 - pow(p->beta2, (double)step)};
     if (p->clip > 0) args.gscale = fmin(1.0, p->clip / (norm + 1e-6));
+    weft_part outer = weft_part_begin(&o->ctx->parts, WEFT_PART_OPTIMIZER);
     for (int i = 0; i < o->n; i++) {
         const weft_spec *s = &o->spec[i];
         args.weight_decay = s->decay ? p->weight_decay : 0.0;
         o->ops->adamw(at(o, weights, s->offset), at_const(o, gradients, s->offset), at(o, o->moment[0], s->offset),
                       at(o, o->moment[1], s->offset), s->count, &args, o->ctx->threads);
     }
+    weft_part_end(&o->ctx->parts, outer);
     return WEFT_OK;
 }

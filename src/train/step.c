@@ -131,7 +131,9 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
     *r = (weft_record){0};
     bool reversed = WEFT_PLANTED(reversed_groups) && t->ctx->rank == 1;
     if (reversed) WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
+    weft_part outer = weft_part_begin(&t->ctx->parts, WEFT_PART_DATA);
     WEFT_TRY(load_step(t, &r->valid_tokens));
+    weft_part_end(&t->ctx->parts, outer);
     r->skipped = r->valid_tokens == 0;
     if (!r->skipped) {
         weft_model_zero_gradients(t->engine.model);

@@ -208,6 +208,21 @@ typedef struct weft_kernel_bench {
 /* `text`: as --make takes it, and the words fp64 fp32 bf16 fp16 and fwd bwd fwd+bwd. The world has one rank. COLLECTIVE */
 weft_status weft_bench_kernels(weft_world *world, const weft_run *run, const char *text, weft_kernel_bench *out);
 
+/* A training step on random tokens, by parts. */
+typedef struct weft_step_bench {
+    double seconds, spread;              /* median of the steps; between their quartiles, relative to it */
+    double part[WEFT_PARTS];             /* seconds of the median step; they add up to `seconds` */
+    double products_alone;               /* the same products, in order, with nothing between them */
+    int64_t products, repeats, params, tokens;
+    int threads;
+    double flops;                        /* of a step, weft_model_step_flops */
+    double memory_bytes, resident_bytes;
+    double loss;                         /* of the last step: nothing was optimised away */
+    weft_text plan;                      /* the caller frees it */
+} weft_step_bench;
+/* The model and batch of run->o, one rank. COLLECTIVE */
+weft_status weft_bench_step_run(weft_world *world, const weft_run *run, weft_step_bench *out);
+
 /* `weft attention CASE`: one attention problem, forward and backward, on the ranks of the world. COLLECTIVE */
 weft_status weft_verify_attention(weft_world *world, const weft_run *run, const char *path, weft_report *report);
 /* `weft verify DIR CASE`. COLLECTIVE */

@@ -44,6 +44,15 @@ void weft_gemm_destroy(weft_gemm *gemm)
     weft_arena_destroy(gemm->arena); /* holds the object: last */
 }
 
+void weft_gemm_record(weft_gemm *gemm, weft_gemm_args *log, int64_t capacity)
+{
+    gemm->log = log;
+    gemm->log_capacity = log ? capacity : 0;
+    gemm->log_count = 0;
+}
+
+int64_t weft_gemm_recorded(const weft_gemm *gemm) { return gemm->log_count; }
+
 size_t weft_gemm_bytes(const weft_gemm *gemm) { return gemm->pad.bytes + gemm->wide.bytes; }
 
 static weft_status check_types(const weft_gemm_args *a)
@@ -87,6 +96,16 @@ static void clear(const weft_gemm_args *a)
     for (int64_t i = 0; i < a->M; i++) memset((char *)a->C + (size_t)(i * a->ldc) * size, 0, (size_t)a->N * size);
 }
 
+static weft_status multiply(weft_gemm *gemm, const weft_gemm_args *args)
+{
+    if (args->ab == WEFT_F64 || !gemm->dnn) {
+        weft_gemm_ref(args, gemm->ctx->threads);
+        return WEFT_OK;
+    }
+    if (!weft_gemm_dnn_has(gemm->dnn, args->ab)) return weft_gemm_widened(gemm, args);
+    return weft_gemm_dnn_run(gemm, args);
+}
+
 weft_status weft_gemm_run(weft_gemm *gemm, const weft_gemm_args *args, weft_queue *queue)
 {
     WEFT_TRY(check(args, queue));
@@ -95,10 +114,10 @@ weft_status weft_gemm_run(weft_gemm *gemm, const weft_gemm_args *args, weft_queu
         if (args->beta == 0) clear(args);
         return WEFT_OK;
     }
-    if (args->ab == WEFT_F64 || !gemm->dnn) {
-        weft_gemm_ref(args, gemm->ctx->threads);
-        return WEFT_OK;
-    }
-    if (!weft_gemm_dnn_has(gemm->dnn, args->ab)) return weft_gemm_widened(gemm, args);
-    return weft_gemm_dnn_run(gemm, args);
+    if (gemm->log && gemm->log_count < gemm->log_capacity) gemm->log[gemm->log_count] = *args;
+    gemm->log_count++;
+    weft_part outer = weft_part_begin(&gemm->ctx->parts, WEFT_PART_PRODUCTS);
+    weft_status st = multiply(gemm, args);
+    weft_part_end(&gemm->ctx->parts, outer);
+    return st;
 }

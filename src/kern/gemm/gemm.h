@@ -28,6 +28,11 @@ void weft_gemm_destroy(weft_gemm *gemm);
 /* Refuses impossible sizes, strides, types, and a queue (there is no device). Products use ctx->threads
  * threads. C is rounded once, from sums in R or wider. */
 weft_status weft_gemm_run(weft_gemm *gemm, const weft_gemm_args *args, weft_queue *queue);
+/* From now on every call with work to do is written down in log[capacity], as far as there is room; NULL ends it. For
+ * measuring the same products again without what stands between them. */
+void weft_gemm_record(weft_gemm *gemm, weft_gemm_args *log, int64_t capacity);
+/* Calls since then, written down or not. */
+int64_t weft_gemm_recorded(const weft_gemm *gemm);
 /* Bytes held beside the operands: the primitives' scratchpad and copies in fp32. */
 size_t weft_gemm_bytes(const weft_gemm *gemm);
 

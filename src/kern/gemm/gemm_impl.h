@@ -20,6 +20,8 @@ struct weft_gemm {
     weft_gemm_dnn *dnn;        /* NULL with isa ref */
     weft_gemm_scratch pad;     /* oneDNN's scratchpad: calls do not overlap, so one serves all primitives */
     weft_gemm_scratch wide;    /* fp32 panels of 16-bit operands */
+    weft_gemm_args *log;       /* NULL: calls are not written down */
+    int64_t log_capacity, log_count;
 };
 
 weft_status weft_gemm_reserve(weft_gemm *gemm, weft_gemm_scratch *scratch, const char *label, size_t bytes);

@@ -1,0 +1,159 @@
+/* step_bench.c — a training step on random tokens, and where its time goes: forward, backward, norm and update, as step.c does
+ * them, without a file to read. */
+#include "train/train.h"
+
+#include <stdlib.h>
+
+enum { WARM_UP = 2, REPEATS_MIN = 5, REPEATS_MAX = 25 };
+static const double enough_seconds = 10; /* no more repeats than the minimum past these */
+
+typedef struct sample { double seconds, part[WEFT_PARTS]; } sample;
+
+typedef struct bench {
+    weft_ctx *ctx;
+    const weft_run *run;
+    weft_engine engine;
+    weft_optim *optim;
+    weft_arena *arena;
+    int32_t *token, *target;
+    int64_t *cu, *first;
+    weft_docs docs;
+    sample x[REPEATS_MAX];
+    int repeats;
+    int64_t step;
+    double loss;
+} bench;
+
+/* Every token is as likely as any other: what a kernel reads and how often it misses does not depend on the text. */
+static weft_status make_batch(bench *b, int64_t V)
+{
+    const weft_run_options *o = b->run->o;
+    int64_t B = o->micro_batch, T = o->seq_length, n = 0;
+    if (!weft_mul_i64(B, T, &n)) return weft_fail(WEFT_ERR_REFUSED, "bench step: %lld sequences are too many", (long long)B);
+    WEFT_TRY(WEFT_NEW(b->arena, n, "tokens", &b->token));
+    WEFT_TRY(WEFT_NEW(b->arena, n, "targets", &b->target));
+    WEFT_TRY(WEFT_NEW(b->arena, 2 * B, "documents", &b->cu));
+    WEFT_TRY(WEFT_NEW(b->arena, B + 1, "documents", &b->first));
+    for (int64_t i = 0; i < n; i++) {
+        weft_philox_out w = weft_philox((uint64_t)o->seed, (uint32_t)i, (uint32_t)(i >> 32), 0,
+                                        weft_philox_word3(0, 0, WEFT_SITE_SAMPLE));
+        b->token[i] = (int32_t)(w.w[0] % (uint64_t)V);
+        b->target[i] = (int32_t)(w.w[1] % (uint64_t)V);
+    }
+    for (int64_t row = 0; row <= B; row++) b->first[row] = 2 * row;
+    for (int64_t row = 0; row < B; row++) b->cu[2 * row] = 0, b->cu[2 * row + 1] = T;
+    b->docs = (weft_docs){.B = B, .T = T, .cu = b->cu, .first = b->first};
+    return WEFT_OK;
+}
+
+static weft_status open(bench *b, weft_world *world)
+{
+    const weft_run_options *o = b->run->o;
+    weft_model_config config;
+    int n = 0;
+    WEFT_TRY(weft_run_model_config(b->run, &config));
+    WEFT_TRY(make_batch(b, config.V));
+    const weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch, .train = true};
+    WEFT_TRY(weft_engine_open(&b->engine, world, b->run, &config, &eo));
+    weft_model_init_weights(b->engine.model, (uint64_t)o->seed);
+    const weft_optim_options oo = {.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->adam_eps,
+                                   .weight_decay = o->weight_decay, .clip = o->clip, .decay_steps = 1};
+    const weft_spec *spec = weft_model_spec(b->engine.model, &n);
+    return weft_optim_create(&b->optim, b->ctx, &b->engine.kern, b->run->prec, spec, n,
+                             weft_model_weight_count(b->engine.model), &oo);
+}
+
+static weft_status one_step(bench *b)
+{
+    weft_model *m = b->engine.model;
+    void *gradients = weft_model_gradients(m);
+    double n = (double)(b->docs.B * b->docs.T), nll = 0;
+    weft_model_zero_gradients(m);
+    WEFT_TRY(weft_engine_run(&b->engine, b->token, b->target, &b->docs, true, 1 / n, &nll, NULL));
+    WEFT_TRY(weft_optim_reduce(b->optim, b->engine.mesh.dp_cp, gradients));
+    double norm = weft_optim_norm(b->optim, gradients);
+    WEFT_TRY(weft_optim_update(b->optim, weft_model_weights(m), gradients, norm, b->run->o->lr, ++b->step));
+    weft_model_weights_changed(m);
+    b->loss = nll / n;
+    return WEFT_OK;
+}
+
+static weft_status timed_step(bench *b, sample *s)
+{
+    weft_parts *parts = &b->ctx->parts;
+    double begin = weft_now(&b->ctx->clock);
+    weft_parts_start(parts, &b->ctx->clock);
+    weft_status st = one_step(b);
+    weft_parts_stop(parts);
+    s->seconds = weft_now(&b->ctx->clock) - begin;
+    for (int i = 0; i < WEFT_PARTS; i++) s->part[i] = parts->seconds[i];
+    return st;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = ((const sample *)a)->seconds, y = ((const sample *)b)->seconds;
+    return (x > y) - (x < y);
+}
+
+/* The products of a step once more, on the same operands. Gradients and activations are garbage afterwards. */
+static weft_status products_alone(bench *b, weft_step_bench *out)
+{
+    weft_gemm *gemm = b->engine.gemm;
+    weft_gemm_args *log = NULL;
+    double seconds[REPEATS_MIN];
+    weft_gemm_record(gemm, NULL, 0);
+    WEFT_TRY(one_step(b));
+    out->products = weft_gemm_recorded(gemm);
+    WEFT_TRY(WEFT_NEW(b->arena, out->products, "products", &log));
+    weft_gemm_record(gemm, log, out->products);
+    WEFT_TRY(one_step(b));
+    weft_gemm_record(gemm, NULL, 0);
+    for (int r = 0; r < REPEATS_MIN; r++) {
+        double begin = weft_now(&b->ctx->clock);
+        for (int64_t i = 0; i < out->products; i++) WEFT_TRY(weft_gemm_run(gemm, &log[i], NULL));
+        seconds[r] = weft_now(&b->ctx->clock) - begin;
+    }
+    out->products_alone = seconds[0];
+    for (int r = 1; r < REPEATS_MIN; r++) /* the best: what stands between products is what is asked about */
+        if (seconds[r] < out->products_alone) out->products_alone = seconds[r];
+    return WEFT_OK;
+}
+
+static weft_status measure(bench *b, weft_step_bench *out)
+{
+    sample unused;
+    for (int i = 0; i < WARM_UP; i++) WEFT_TRY(timed_step(b, &unused));
+    double begin = weft_now(&b->ctx->clock);
+    while (b->repeats < REPEATS_MIN || (b->repeats < REPEATS_MAX && weft_now(&b->ctx->clock) - begin < enough_seconds))
+        WEFT_TRY(timed_step(b, &b->x[b->repeats++]));
+    out->loss = b->loss;
+    WEFT_TRY(products_alone(b, out));
+    qsort(b->x, (size_t)b->repeats, sizeof *b->x, ascending);
+    const sample *median = &b->x[b->repeats / 2];
+    out->seconds = median->seconds;
+    out->spread = (b->x[3 * b->repeats / 4].seconds - b->x[b->repeats / 4].seconds) / median->seconds;
+    for (int i = 0; i < WEFT_PARTS; i++) out->part[i] = median->part[i];
+    out->repeats = b->repeats;
+    out->threads = b->ctx->threads;
+    out->tokens = b->docs.B * b->docs.T;
+    out->params = weft_model_weight_count(b->engine.model);
+    out->flops = weft_model_step_flops(&b->engine.config, out->tokens, weft_model_area(&b->engine.config, &b->engine.shard));
+    out->memory_bytes = (double)b->ctx->mem.peak + (double)weft_gemm_bytes(b->engine.gemm);
+    out->resident_bytes = weft_resident_bytes();
+    weft_model_describe(b->engine.model, &out->plan);
+    return WEFT_OK;
+}
+
+weft_status weft_bench_step_run(weft_world *world, const weft_run *run, weft_step_bench *out)
+{
+    bench b = {.ctx = weft_world_ctx(world), .run = run};
+    *out = (weft_step_bench){0};
+    WEFT_TRY(weft_arena_create(&b.arena, &b.ctx->mem, "bench", NULL));
+    weft_status st = open(&b, world);
+    if (st >= 0) st = measure(&b, out);
+    if (b.optim) weft_optim_destroy(b.optim);
+    weft_engine_close(&b.engine);
+    weft_arena_destroy(b.arena);
+    return st;
+}
