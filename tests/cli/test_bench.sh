@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# labels: small noasan
+# timeout: 120
+# `weft bench attention` and `weft bench step`: what they print is consistent, in every format; words that make no sense are refused.
+. "$(dirname "$0")/lib.sh"
+case='fp32 B2 H4/2 D16/8 T96 causal window=40'
+good bench attention "$case" 'bf16 H1 D32 T64 fwd' --threads 1
+[ "$(grep -c 'repeats; roof: ' "$tmp/stdout")" = 2 ] || fail "bench attention prints not one heading per case"
+[ "$(grep -Ec '^  (fwd|bwd|fwd\+bwd) ' "$tmp/stdout")" = 4 ] || fail "bench attention prints not one line per direction"
+# programs read the same numbers, and area, time and rate agree: 96 + 95 + … as far as the window of 40 before each query lets
+good bench attention "$case" --threads 1 --format jsonl
+python3 - "$tmp/stdout" <<'PY' || fail "bench attention: rates, times and areas do not agree"
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert [r["direction"] for r in rows] == ["fwd", "bwd", "fwd+bwd"], rows
+area = 2 * sum(min(q, 40) + 1 for q in range(96))
+for r, operations in zip(rows, (2 * (16 + 8), 2 * (3 * 16 + 2 * 8), 2 * (4 * 16 + 3 * 8))):
+    assert r["area"] == area, (r, area)
+    assert abs(r["flops"] * r["seconds"] / (area * 4 * operations) - 1) < 1e-4, r
+    assert r["threads"] == 1 and r["precision"] == "fp32" and r["repeats"] >= 5 and r["resident_peak"] > 1e6, r
+    # no kernel beats the roof; on a busy machine a share may be small
+    assert r["roof"] == 0 or 0 < r["share"] < 1.05, r
+PY
+for format in md csv; do
+  good bench attention "$case" --threads 1 --format $format
+  [ "$(grep -c 'causal' "$tmp/stdout")" = 3 ] || fail "bench attention --format $format prints not three rows"
+done
+good bench attention 'fp64 H1 D8 T32 fwd' --threads 1
+grep -q 'roof: none' "$tmp/stdout" || fail "the reference kernels have a roof"
+refused '"Q" is not known' bench attention 'fp32 Q4'
+refused 'T, H and D are needed' bench attention 'fp32 H1 D8'
+refused 'weft bench cp' bench attention --cp 2
+refused 'docs' bench attention 'H1 D8 T10 docs=3,4'
+
+# documents: the visible area is that of the documents alone
+good bench attention 'fp32 H1 D8 T100 docs=each:30 fwd' --threads 1 --format jsonl
+grep -q '"area": 2800,' "$tmp/stdout" || fail "bench attention counts another area than 3 x 30^2 + 10^2: $(cat "$tmp/stdout")"
+
+model='--hidden-size 32 --num-layers 2 --num-attention-heads 2 --seq-length 64'
+good bench step $model --threads 1
+grep -Eq '^sum .* 100.0 %' "$tmp/stdout" || fail "the parts of a step do not add up to it"
+for part in embedding norm rotation activation products attention loss optimizer other; do
+  grep -q "^$part " "$tmp/stdout" || fail "bench step has no part $part"
+done
+good bench step --family gpt2 $model --threads 1 --precision bf16 --format jsonl
+python3 - "$tmp/stdout" <<'PY' || fail "bench step: the numbers do not agree"
+import json, math, sys
+r = json.loads(open(sys.argv[1]).read())
+parts = r["parts"]
+assert abs(sum(parts.values()) / r["seconds"] - 1) < 0.02, (sum(parts.values()), r["seconds"])
+assert parts["other"] < 0.2 * r["seconds"], parts  # a step of a millisecond: nothing large may hide in there
+assert 0 < r["loss"] < math.log(259), r["loss"]  # it has learned its one batch, a little
+assert r["tokens"] == 64 and r["products_alone"] > 0
+PY
+refused 'weft train shows' bench step --cp 2
+refused 'bench step has no use for the option attention.make' bench step --make 'T=8 H=1 D=8'
+refused 'bench cp has no use for the option model.layers' bench cp --num-layers 3
+refused 'one word too many' bench step x
+finish
