@@ -1,8 +1,9 @@
 /* part.c — names of the parts; starting and stopping. */
 #include "base/part.h"
 
-static const char *const names[WEFT_PARTS] = {"other",   "data",     "embedding", "norm",     "rotation", "activation", "residual",
-                                              "bias",    "products", "attention", "loss",     "optimizer", "exchange"};
+static const char *const names[WEFT_PARTS] = {"other",      "data",      "embedding", "norm",     "rotation",
+                                              "activation", "residual",  "bias",      "products", "attention",
+                                              "loss",       "optimizer", "exchange"};
 
 const char *weft_part_name(weft_part part) { return part >= 0 && part < WEFT_PARTS ? names[part] : "unknown"; }
 

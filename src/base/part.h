@@ -1,6 +1,6 @@
-/* part.h — where a rank's time goes, by kind of work. Every second belongs to one part: a part that begins inside another
- * interrupts it, and the outer one goes on when it ends. So the parts add up to the whole, and what nobody claimed
- * shows as "other". Off, it costs a branch; on, a look at the clock per change. */
+/* part.h — where a rank's time goes, by kind of work. Every second belongs to one part: a part that begins inside
+ * another interrupts it, and the outer one goes on when it ends. So the parts add up to the whole, and what nobody
+ * claimed shows as "other". Off, it costs a branch; on, a look at the clock per change. */
 #ifndef WEFT_BASE_PART_H
 #define WEFT_BASE_PART_H
 

@@ -8,7 +8,7 @@ typedef struct weft_bench {
     const char *name;
     int ranks;                                             /* without --cp */
     bool words;                                            /* takes words after its name */
-    const char *const *uses;                               /* keys of its options, or whole groups ("model."); ends with NULL */
+    const char *const *uses; /* keys of its options, or whole groups ("model."); ends with NULL */
     weft_status (*check)(weft_cli *cli);                   /* refusals before any rank is started; or NULL */
     weft_status (*body)(weft_cli *cli, weft_world *world); /* on every rank; COLLECTIVE */
 } weft_bench;

@@ -1,5 +1,5 @@
-/* bench_attention.c — `weft bench attention 'bf16 B1 H16/4 D128 T16K causal fwd+bwd' ...`: time of attention on one rank and its
- * share of what the arithmetic units do, as a table for people or for programs. */
+/* bench_attention.c — `weft bench attention 'bf16 B1 H16/4 D128 T16K causal fwd+bwd' ...`: time of attention on one
+ * rank and its share of what the arithmetic units do, as a table for people or for programs. */
 #include "cli/bench.h"
 
 #include <stdio.h>
@@ -11,9 +11,10 @@ static const char *const directions[WEFT_BENCH_DIRECTIONS] = {"fwd", "bwd", "fwd
 static weft_status check(weft_cli *cli)
 {
     if (cli->run.mesh.cp > 1)
-        return weft_fail(WEFT_ERR_REFUSED,
-                         "bench attention --cp %d: it measures the kernels of one rank; weft bench cp measures a layer on ranks",
-                         cli->run.mesh.cp);
+        return weft_fail(
+            WEFT_ERR_REFUSED,
+            "bench attention --cp %d: it measures the kernels of one rank; weft bench cp measures a layer on ranks",
+            cli->run.mesh.cp);
     return WEFT_OK;
 }
 
@@ -37,33 +38,37 @@ static void print_text(const line *l)
         snprintf(share, sizeof share, "%.1f %%", 1e2 * l->f->share);
         snprintf(roof, sizeof roof, "%.1f", l->f->roof / 1e9);
     }
-    printf("  %-8s %12.3f %7.1f %% %12.1f %12s %9s\n", l->direction, 1e3 * l->f->seconds, 1e2 * l->f->spread, l->f->flops / 1e9,
-           roof, share);
+    printf("  %-8s %12.3f %7.1f %% %12.1f %12s %9s\n", l->direction, 1e3 * l->f->seconds, 1e2 * l->f->spread,
+           l->f->flops / 1e9, roof, share);
 }
 
 static void print_md(const line *l)
 {
-    printf("| `%s` | %s | %d | %.3f | %.1f | %.1f | %.1f | %.1f |\n", l->text, l->direction, l->b->threads, 1e3 * l->f->seconds,
-           1e2 * l->f->spread, l->f->flops / 1e9, l->f->roof / 1e9, 1e2 * l->f->share);
+    printf("| `%s` | %s | %d | %.3f | %.1f | %.1f | %.1f | %.1f |\n", l->text, l->direction, l->b->threads,
+           1e3 * l->f->seconds, 1e2 * l->f->spread, l->f->flops / 1e9, l->f->roof / 1e9, 1e2 * l->f->share);
 }
 
 static void print_csv(const line *l)
 {
-    printf("\"%s\",%s,%s,%d,%d,%.9g,%.4g,%.6g,%.6g,%.4g\n", l->text, l->direction, weft_prec_name(l->b->prec), l->b->threads,
-           l->b->repeats, l->f->seconds, l->f->spread, l->f->flops, l->f->roof, l->f->share);
+    printf("\"%s\",%s,%s,%d,%d,%.9g,%.4g,%.6g,%.6g,%.4g\n", l->text, l->direction, weft_prec_name(l->b->prec),
+           l->b->threads, l->b->repeats, l->f->seconds, l->f->spread, l->f->flops, l->f->roof, l->f->share);
 }
 
 static void print_jsonl(const line *l)
 {
-    printf("{\"case\": \"%s\", \"direction\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"repeats\": %d, \"seconds\": %.9g, "
-           "\"spread\": %.4g, \"flops\": %.6g, \"roof\": %.6g, \"share\": %.4g, \"area\": %lld, \"resident_peak\": %.0f}\n",
+    printf("{\"case\": \"%s\", \"direction\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"repeats\": %d, "
+           "\"seconds\": %.9g, "
+           "\"spread\": %.4g, \"flops\": %.6g, \"roof\": %.6g, \"share\": %.4g, \"area\": %lld, \"resident_peak\": "
+           "%.0f}\n",
            l->text, l->direction, weft_prec_name(l->b->prec), l->b->threads, l->b->repeats, l->f->seconds, l->f->spread,
            l->f->flops, l->f->roof, l->f->share, (long long)l->b->area, weft_resident_peak_bytes());
 }
 
 static const format formats[] = {
     {"text", "", print_text},
-    {"md", "| case | direction | threads | ms | spread % | GFLOP/s | roof | share % |\n|---|---|---|---|---|---|---|---|\n", print_md},
+    {"md",
+     "| case | direction | threads | ms | spread % | GFLOP/s | roof | share % |\n|---|---|---|---|---|---|---|---|\n",
+     print_md},
     {"csv", "case,direction,precision,threads,repeats,seconds,spread,flops,roof,share\n", print_csv},
     {"jsonl", "", print_jsonl},
 };
@@ -104,6 +109,8 @@ static weft_status body(weft_cli *cli, weft_world *world)
     return WEFT_OK;
 }
 
-static const char *const uses[] = {"parallel.cp", "attention.dropout", "bench.format", "run.isa", "run.threads", "run.timeout", NULL};
+static const char *const uses[] = {"parallel.cp", "attention.dropout", "bench.format",
+                                   "run.isa",     "run.threads",       "run.timeout",
+                                   NULL};
 
 const weft_bench weft_bench_attention_kernels = {"attention", 1, true, uses, check, body};

@@ -7,7 +7,8 @@
 static weft_status check(weft_cli *cli)
 {
     if (cli->run.mesh.cp > 1)
-        return weft_fail(WEFT_ERR_REFUSED, "bench step --cp %d: it measures one rank; weft train shows what more ranks take",
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "bench step --cp %d: it measures one rank; weft train shows what more ranks take",
                          cli->run.mesh.cp);
     return WEFT_OK;
 }
@@ -20,7 +21,8 @@ static void print_parts(const weft_step_bench *r)
         weft_part part = (weft_part)(i % WEFT_PARTS);
         sum += r->part[part];
         if (r->part[part] > 0)
-            weft_say("%-12s %10.2f %7.1f %%\n", weft_part_name(part), 1e3 * r->part[part], 1e2 * r->part[part] / r->seconds);
+            weft_say("%-12s %10.2f %7.1f %%\n", weft_part_name(part), 1e3 * r->part[part],
+                     1e2 * r->part[part] / r->seconds);
     }
     weft_say("%-12s %10.2f %7.1f %%\n", "sum", 1e3 * sum, 1e2 * sum / r->seconds);
 }
@@ -33,24 +35,27 @@ static void print_text(const weft_cli *cli, const weft_step_bench *r)
              (long long)r->params, cli->options.precision, (long long)r->tokens, r->threads, r->threads > 1 ? "s" : "",
              weft_isa_name(cli->run.isa));
     weft_say("attention %s", r->plan.data ? r->plan.data : "\n");
-    weft_say("step      %.2f ms (spread %.1f %% of %lld), %.0f tokens/s, %.1f GFLOP/s\n", 1e3 * r->seconds, 1e2 * r->spread,
-             (long long)r->repeats, (double)r->tokens / r->seconds, r->flops / r->seconds / 1e9);
+    weft_say("step      %.2f ms (spread %.1f %% of %lld), %.0f tokens/s, %.1f GFLOP/s\n", 1e3 * r->seconds,
+             1e2 * r->spread, (long long)r->repeats, (double)r->tokens / r->seconds, r->flops / r->seconds / 1e9);
     weft_say("memory    %s by account, %s resident\n", weft_format_bytes(r->memory_bytes, memory, sizeof memory),
              weft_format_bytes(r->resident_bytes, resident, sizeof resident));
     print_parts(r);
-    weft_say("\nproducts  %lld a step; alone %.2f ms, which is %.3f of their time in the step\n", (long long)r->products,
-             1e3 * r->products_alone, r->products_alone / r->part[WEFT_PART_PRODUCTS]);
+    weft_say("\nproducts  %lld a step; alone %.2f ms, which is %.3f of their time in the step\n",
+             (long long)r->products, 1e3 * r->products_alone, r->products_alone / r->part[WEFT_PART_PRODUCTS]);
     weft_say("outside   products and attention: %.1f %% of the step\n", 1e2 * rest / r->seconds);
 }
 
 static void print_jsonl(const weft_cli *cli, const weft_step_bench *r)
 {
-    printf("{\"family\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"params\": %lld, \"tokens\": %lld, \"seconds\": %.9g, "
-           "\"spread\": %.4g, \"flops\": %.6g, \"memory\": %.0f, \"resident\": %.0f, \"products_alone\": %.9g, \"loss\": %.9g, "
+    printf("{\"family\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"params\": %lld, \"tokens\": %lld, "
+           "\"seconds\": %.9g, "
+           "\"spread\": %.4g, \"flops\": %.6g, \"memory\": %.0f, \"resident\": %.0f, \"products_alone\": %.9g, "
+           "\"loss\": %.9g, "
            "\"parts\": {",
-           cli->options.family, cli->options.precision, r->threads, (long long)r->params, (long long)r->tokens, r->seconds,
-           r->spread, r->flops, r->memory_bytes, r->resident_bytes, r->products_alone, r->loss);
-    for (int i = 0; i < WEFT_PARTS; i++) printf("%s\"%s\": %.9g", i ? ", " : "", weft_part_name((weft_part)i), r->part[i]);
+           cli->options.family, cli->options.precision, r->threads, (long long)r->params, (long long)r->tokens,
+           r->seconds, r->spread, r->flops, r->memory_bytes, r->resident_bytes, r->products_alone, r->loss);
+    for (int i = 0; i < WEFT_PARTS; i++)
+        printf("%s\"%s\": %.9g", i ? ", " : "", weft_part_name((weft_part)i), r->part[i]);
     printf("}}\n");
 }
 
@@ -63,7 +68,7 @@ static weft_status body(weft_cli *cli, weft_world *world)
     return st;
 }
 
-static const char *const uses[] = {"parallel.cp", "model.", "train.", "bench.format", "run.isa", "run.threads", "run.timeout",
-                                   "run.precision", NULL};
+static const char *const uses[] = {"parallel.cp", "model.",        "train.", "bench.format", "run.isa", "run.threads",
+                                   "run.timeout", "run.precision", NULL};
 
 const weft_bench weft_bench_step = {"step", 1, false, uses, check, body};

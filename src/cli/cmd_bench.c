@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const weft_bench *const benches[] = {&weft_bench_attention_kernels, &weft_bench_step, &weft_bench_profile, &weft_bench_cp};
+static const weft_bench *const benches[] = {&weft_bench_attention_kernels, &weft_bench_step, &weft_bench_profile,
+                                            &weft_bench_cp};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static const weft_bench *find(const char *name)
@@ -54,8 +55,10 @@ static weft_status check_options(const weft_cli *cli, const weft_bench *bench)
     int n = 0;
     const weft_opt *table = weft_run_table(&n);
     for (int i = 0; i < n; i++)
-        if ((table[i].commands & WEFT_CMD_BENCH) && weft_opts_given(&cli->opts, table[i].key) && !uses(bench, table[i].key))
-            return weft_fail(WEFT_ERR_REFUSED, "bench %s has no use for the option %s; leave it out", bench->name, table[i].key);
+        if ((table[i].commands & WEFT_CMD_BENCH) && weft_opts_given(&cli->opts, table[i].key) &&
+            !uses(bench, table[i].key))
+            return weft_fail(WEFT_ERR_REFUSED, "bench %s has no use for the option %s; leave it out", bench->name,
+                             table[i].key);
     return WEFT_OK;
 }
 
@@ -73,13 +76,15 @@ static weft_status check(weft_cli *cli)
 
 static weft_status body(weft_cli *cli, weft_world *world) { return find(cli->positional[0])->body(cli, world); }
 
-const weft_command weft_cmd_bench = {"bench",
-                                     "bench attention|step|profile|cp [CASE ...] [options]",
-                                     "measure this machine; attention: its kernels, as a share of the arithmetic units; step: a training step by parts; profile: the rates by which auto chooses; cp: one attention layer on its ranks",
-                                     WEFT_CMD_BENCH,
-                                     0,
-                                     WEFT_POSITIONAL_MAX - 1,
-                                     false,
-                                     true,
-                                     check,
-                                     body};
+const weft_command weft_cmd_bench =
+    {"bench",
+     "bench attention|step|profile|cp [CASE ...] [options]",
+     "measure this machine; attention: its kernels, as a share of the arithmetic units; step: a training step by "
+     "parts; profile: the rates by which auto chooses; cp: one attention layer on its ranks",
+     WEFT_CMD_BENCH,
+     0,
+     WEFT_POSITIONAL_MAX - 1,
+     false,
+     true,
+     check,
+     body};

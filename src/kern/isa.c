@@ -92,25 +92,25 @@ static void detect(bool available[WEFT_ISA_COUNT], bool *avx512_bf16) { (void)av
 
 /* A fact of the hardware, found once per process. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool found[WEFT_ISA_COUNT], found_avx512_bf16;
+static struct { bool isa[WEFT_ISA_COUNT], avx512_bf16; } found;
 
 static void detect_once(void)
 {
-    detect(found, &found_avx512_bf16);
-    found[WEFT_ISA_REF] = true;
+    detect(found.isa, &found.avx512_bf16);
+    found.isa[WEFT_ISA_REF] = true;
 }
 
 bool weft_isa_available(weft_isa isa)
 {
     if (isa < 0 || isa >= WEFT_ISA_COUNT) return false;
     pthread_once(&once, detect_once);
-    return found[isa];
+    return found.isa[isa];
 }
 
 bool weft_cpu_has_avx512_bf16(void)
 {
     pthread_once(&once, detect_once);
-    return found_avx512_bf16;
+    return found.avx512_bf16;
 }
 
 /* WEFT_ISA lowers the choice, so that a whole test suite can run at each level. A value that is no name, or

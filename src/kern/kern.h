@@ -17,6 +17,7 @@
 #include "kern/attention/attention.h"
 #include "kern/gemm/gemm.h"
 #include "kern/move/move.h"
+#include "kern/roof/roof.h"
 
 typedef enum { WEFT_ISA_REF, WEFT_ISA_AVX2, WEFT_ISA_AVX512, WEFT_ISA_AMX, WEFT_ISA_COUNT } weft_isa;
 

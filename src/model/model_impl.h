@@ -152,7 +152,10 @@ struct weft_model {
 };
 
 /* `p->m->ctx` counts what follows as this part, until the returned one goes back to weft__part_end. */
-static inline weft_part weft__part(const weft__pass *p, weft_part part) { return weft_part_begin(&p->m->ctx->parts, part); }
+static inline weft_part weft__part(const weft__pass *p, weft_part part)
+{
+    return weft_part_begin(&p->m->ctx->parts, part);
+}
 static inline void weft__part_end(const weft__pass *p, weft_part outer) { weft_part_end(&p->m->ctx->parts, outer); }
 /* Element i of an array of `size`-byte elements. */
 static inline void *weft__at(void *base, int64_t i, size_t size) { return (char *)base + i * (int64_t)size; }

@@ -1,11 +1,9 @@
 /* attention_kernels.c — how fast attention is on one rank, as a share of what its arithmetic units do.
  *
- * Machines drift: the clock rate of shared ones moves by tens of per cent within minutes. So the units are measured just
- * before and just after every run, the share is taken run by run, and the median of the shares counts. A run that is too
- * short for the clock is repeated inside one measurement. */
+ * Machines drift: the clock rate of shared ones moves by tens of per cent within minutes. So the units are measured
+ * just before and just after every run, the share is taken run by run, and the median of the shares counts. A run that
+ * is too short for the clock is repeated inside one measurement. */
 #include "train/attention_case.h"
-
-#include "kern/roof/roof.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +12,9 @@ enum { REPEATS_MIN = 5, REPEATS_MAX = 15 };
 static const double run_seconds = 0.03, roof_seconds = 0.01; /* what one measurement takes at least */
 static const double enough_seconds = 4;                      /* no more repeats than the minimum past these */
 
-typedef struct sample { double seconds, roof; } sample;
+typedef struct sample {
+    double seconds, roof;
+} sample;
 
 typedef struct bench {
     weft_attention_case c;
@@ -61,8 +61,9 @@ static void choose_roof(bench *b, weft_prec prec)
 {
     weft_isa isa = b->kern.isa;
     b->has_roof = isa > WEFT_ISA_REF && prec != WEFT_PREC_F64;
-    b->unit = isa == WEFT_ISA_AVX2 ? WEFT_ROOF_FMA256
-              : isa == WEFT_ISA_AMX && prec == WEFT_PREC_BF16 ? WEFT_ROOF_AMX_BF16 : WEFT_ROOF_FMA512;
+    b->unit = isa == WEFT_ISA_AVX2                            ? WEFT_ROOF_FMA256
+              : isa == WEFT_ISA_AMX && prec == WEFT_PREC_BF16 ? WEFT_ROOF_AMX_BF16
+                                                              : WEFT_ROOF_FMA512;
 }
 
 static double roof(const bench *b)
@@ -145,8 +146,13 @@ static int64_t visible_area(const bench *b)
     for (int64_t row = 0; row < p->B; row++)
         for (int64_t d = c->docs.first[row]; d + 1 < c->docs.first[row + 1]; d++) {
             int64_t begin = c->docs.cu[d], end = c->docs.cu[d + 1], first = weft_max_i64(begin, p->T - p->Tq);
-            weft_attn_pair pair = {.nq = end - first, .q_pos = first - begin, .q_run = 1, .q_step = 1,
-                                   .nk = end - begin, .k_run = 1, .k_step = 1};
+            weft_attn_pair pair = {.nq = end - first,
+                                   .q_pos = first - begin,
+                                   .q_run = 1,
+                                   .q_step = 1,
+                                   .nk = end - begin,
+                                   .k_run = 1,
+                                   .k_step = 1};
             area += weft_attn_area(&p->mask, &pair);
         }
     return area;
@@ -212,7 +218,10 @@ weft_status weft_bench_kernels(weft_world *world, const weft_run *given, const c
     weft_run r = *given;
     weft_mesh mesh = {0};
     weft_status st;
-    bench b = {.c = {.name = text, .run = &r, .ctx = weft_world_ctx(world), .seed = (uint64_t)r.o->seed,
+    bench b = {.c = {.name = text,
+                     .run = &r,
+                     .ctx = weft_world_ctx(world),
+                     .seed = (uint64_t)r.o->seed,
                      .problem = {.layout = r.layout, .need_backward = true, .slots = 1, .seed = (uint64_t)r.o->seed}}};
     *out = (weft_kernel_bench){0};
     WEFT_TRY(weft_mesh_create(&mesh, world, r.mesh));

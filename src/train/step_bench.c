@@ -1,5 +1,5 @@
-/* step_bench.c — a training step on random tokens, and where its time goes: forward, backward, norm and update, as step.c does
- * them, without a file to read. */
+/* step_bench.c — a training step on random tokens, and where its time goes: forward, backward, norm and update, as
+ * step.c does them, without a file to read. */
 #include "train/train.h"
 
 #include <stdlib.h>
@@ -7,7 +7,9 @@
 enum { WARM_UP = 2, REPEATS_MIN = 5, REPEATS_MAX = 25 };
 static const double enough_seconds = 10; /* no more repeats than the minimum past these */
 
-typedef struct sample { double seconds, part[WEFT_PARTS]; } sample;
+typedef struct sample {
+    double seconds, part[WEFT_PARTS];
+} sample;
 
 typedef struct bench {
     weft_ctx *ctx;
@@ -29,7 +31,8 @@ static weft_status make_batch(bench *b, int64_t V)
 {
     const weft_run_options *o = b->run->o;
     int64_t B = o->micro_batch, T = o->seq_length, n = 0;
-    if (!weft_mul_i64(B, T, &n)) return weft_fail(WEFT_ERR_REFUSED, "bench step: %lld sequences are too many", (long long)B);
+    if (!weft_mul_i64(B, T, &n))
+        return weft_fail(WEFT_ERR_REFUSED, "bench step: %lld sequences are too many", (long long)B);
     WEFT_TRY(WEFT_NEW(b->arena, n, "tokens", &b->token));
     WEFT_TRY(WEFT_NEW(b->arena, n, "targets", &b->target));
     WEFT_TRY(WEFT_NEW(b->arena, 2 * B, "documents", &b->cu));
@@ -56,8 +59,13 @@ static weft_status open(bench *b, weft_world *world)
     const weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch, .train = true};
     WEFT_TRY(weft_engine_open(&b->engine, world, b->run, &config, &eo));
     weft_model_init_weights(b->engine.model, (uint64_t)o->seed);
-    const weft_optim_options oo = {.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->adam_eps,
-                                   .weight_decay = o->weight_decay, .clip = o->clip, .decay_steps = 1};
+    const weft_optim_options oo = {.lr = o->lr,
+                                   .beta1 = o->beta1,
+                                   .beta2 = o->beta2,
+                                   .eps = o->adam_eps,
+                                   .weight_decay = o->weight_decay,
+                                   .clip = o->clip,
+                                   .decay_steps = 1};
     const weft_spec *spec = weft_model_spec(b->engine.model, &n);
     return weft_optim_create(&b->optim, b->ctx, &b->engine.kern, b->run->prec, spec, n,
                              weft_model_weight_count(b->engine.model), &oo);
@@ -138,7 +146,8 @@ static weft_status measure(bench *b, weft_step_bench *out)
     out->threads = b->ctx->threads;
     out->tokens = b->docs.B * b->docs.T;
     out->params = weft_model_weight_count(b->engine.model);
-    out->flops = weft_model_step_flops(&b->engine.config, out->tokens, weft_model_area(&b->engine.config, &b->engine.shard));
+    out->flops =
+        weft_model_step_flops(&b->engine.config, out->tokens, weft_model_area(&b->engine.config, &b->engine.shard));
     out->memory_bytes = (double)b->ctx->mem.peak + (double)weft_gemm_bytes(b->engine.gemm);
     out->resident_bytes = weft_resident_bytes();
     weft_model_describe(b->engine.model, &out->plan);

@@ -78,9 +78,10 @@ void weft_run_one_rank(weft_run *run);
 /* The model's config: of a directory, of a config.json, or from the option table. LOCAL */
 weft_status weft_run_model_config(const weft_run *run, weft_model_config *out);
 
-/* "100,0,*,7": lengths in order, one of them * for what is left; "random:8": so many, cut at random tokens; "each:1K": of
- * that length, the last as long as is left. The same in every row. LOCAL */
-weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T, uint64_t seed);
+/* "100,0,*,7": lengths in order, one of them * for what is left; "random:8": so many, cut at random tokens; "each:1K":
+ * of that length, the last as long as is left. The same in every row. LOCAL */
+weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T,
+                                uint64_t seed);
 
 /* ---- one rank's machinery for a run --------------------------------------------------------------- */
 
@@ -188,8 +189,8 @@ typedef struct weft_layer_bench {
  * in the way that `progress` names (NULL: both). COLLECTIVE */
 weft_status weft_bench_attention(weft_world *world, const weft_run *run, const char *progress, weft_layer_bench *out);
 
-/* What attention reaches on one rank, beside what its arithmetic units do in the same seconds. Shares and rates are of the
- * operations that visible pairs ask for: 2 (D + Dv) forward and 2 (3 D + 2 Dv) backward per pair and query head. */
+/* What attention reaches on one rank, beside what its arithmetic units do in the same seconds. Shares and rates are of
+ * the operations that visible pairs ask for: 2 (D + Dv) forward and 2 (3 D + 2 Dv) backward per pair and query head. */
 enum { WEFT_BENCH_FORWARD, WEFT_BENCH_BACKWARD, WEFT_BENCH_BOTH, WEFT_BENCH_DIRECTIONS };
 typedef struct weft_kernel_figures { /* medians over the repeats */
     double seconds, flops;           /* of one run; per second */
@@ -205,7 +206,8 @@ typedef struct weft_kernel_bench {
     int64_t area;           /* visible pairs of one head, all rows of the batch */
     weft_text plan;         /* the caller frees it */
 } weft_kernel_bench;
-/* `text`: as --make takes it, and the words fp64 fp32 bf16 fp16 and fwd bwd fwd+bwd. The world has one rank. COLLECTIVE */
+/* `text`: as --make takes it, and the words fp64 fp32 bf16 fp16 and fwd bwd fwd+bwd. The world has one rank.
+ * COLLECTIVE */
 weft_status weft_bench_kernels(weft_world *world, const weft_run *run, const char *text, weft_kernel_bench *out);
 
 /* A training step on random tokens, by parts. */

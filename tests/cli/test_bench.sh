@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # labels: small noasan
 # timeout: 120
-# `weft bench attention` and `weft bench step`: what they print is consistent, in every format; words that make no sense are refused.
+# `weft bench attention` and `weft bench step`: what they print is consistent, in every format; words that make no sense
+# are refused.
 . "$(dirname "$0")/lib.sh"
 case='fp32 B2 H4/2 D16/8 T96 causal window=40'
 good bench attention "$case" 'bf16 H1 D32 T64 fwd' --threads 1
 [ "$(grep -c 'repeats; roof: ' "$tmp/stdout")" = 2 ] || fail "bench attention prints not one heading per case"
 [ "$(grep -Ec '^  (fwd|bwd|fwd\+bwd) ' "$tmp/stdout")" = 4 ] || fail "bench attention prints not one line per direction"
-# programs read the same numbers, and area, time and rate agree: 96 + 95 + … as far as the window of 40 before each query lets
+# programs read the same numbers; area, time and rate agree: a query sees itself and up to 40 keys before it
 good bench attention "$case" --threads 1 --format jsonl
 python3 - "$tmp/stdout" <<'PY' || fail "bench attention: rates, times and areas do not agree"
 import json, sys
@@ -34,7 +35,8 @@ refused 'docs' bench attention 'H1 D8 T10 docs=3,4'
 
 # documents: the visible area is that of the documents alone
 good bench attention 'fp32 H1 D8 T100 docs=each:30 fwd' --threads 1 --format jsonl
-grep -q '"area": 2800,' "$tmp/stdout" || fail "bench attention counts another area than 3 x 30^2 + 10^2: $(cat "$tmp/stdout")"
+grep -q '"area": 2800,' "$tmp/stdout" ||
+  fail "bench attention counts another area than 3 x 30^2 + 10^2: $(cat "$tmp/stdout")"
 
 model='--hidden-size 32 --num-layers 2 --num-attention-heads 2 --seq-length 64'
 good bench step $model --threads 1

@@ -1,4 +1,4 @@
-/* roof.amx.c — tile products of bf16 into four accumulators. A product takes the unit sixteen cycles, whatever the tiles hold. */
+/* roof.amx.c — tile products of bf16 into four accumulators. A product takes 16 cycles, whatever is in them. */
 #include "kern/roof/roof_impl.h"
 
 #include <string.h>

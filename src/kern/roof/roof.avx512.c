@@ -1,5 +1,5 @@
-/* roof.avx512.c — twelve chains of 512-bit multiply-adds, and of dot products of pairs of bf16. The instruction is spelled in
- * assembly, so the file needs no flag for AVX512-BF16; weft_roof_available says whether the machine has it. */
+/* roof.avx512.c — twelve chains of 512-bit multiply-adds, and of dot products of pairs of bf16. The instruction is
+ * spelled in assembly, so the file needs no flag for AVX512-BF16; weft_roof_available says who has it. */
 #include "kern/roof/roof_impl.h"
 
 #define ONE(i) "vbroadcastss %[one], %%zmm" #i "\n"
@@ -14,8 +14,8 @@
                                                                "jnz 1b\n" \
                      : [turns] "+r"(turns) \
                      : [one] "m"(one), [small] "m"(small) \
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", \
-                       "xmm14", "xmm15", "cc")
+                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+                       "xmm11", "xmm14", "xmm15", "cc")
 
 double weft_roof_fma512(int64_t turns)
 {
