@@ -9,7 +9,7 @@ for word in 'fp64' 'fp32' 'bf16' 'fp16' 'latency' 'to one rank' 'to all ranks' '
 done
 grep -q latency_seconds "$tmp/profile.json" || fail "bench profile wrote no profile"
 refused 'did you mean "profile"' bench profil
-refused 'There is: profile' bench
+refused 'There is: attention, step, profile, cp' bench
 refused 'give --cp 2' bench profile --cp 1
 
 good info --plan --cp 4 --seq-length 64K --precision bf16 --profile "$tmp/profile.json"
