@@ -4,7 +4,7 @@
  * reduction across lanes, and P^T comes out in the layout that the second product wants. Q^T and O^T are
  * turned once per tile of queries. */
 
-enum { FWD_TILES = 4 }; /* tiles that share one packed tile of K,V; does not change results */
+enum { FWD_TILES = 8 }; /* tiles that share one packed tile of K,V; does not change results */
 
 typedef struct fwd_tile {
     lanes t;
@@ -73,17 +73,29 @@ static void state_out(const fwd_tile *f, float *rows, const weft_attn_desc *d, c
     }
 }
 
-/* Maximum over n keys of scale * s, for one vector of lanes (4 chains, because one waits for itself). */
-static inline V column_max(const float *s, int n, V scale)
+/* Maximum over n keys of sign * s, for one vector of lanes (4 chains, because one waits for itself). */
+static inline __attribute__((always_inline)) V column_most(const float *s, int n, const bool negative)
 {
     V top[4];
     for (int i = 0; i < 4; i++) top[i] = vset(-INFINITY);
     int j = 0;
     for (; j + 4 <= n; j += 4)
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) top[i] = vmax(vmul(vload(s + (j + i) * LANES), scale), top[i]);
-    for (; j < n; j++) top[0] = vmax(vmul(vload(s + j * LANES), scale), top[0]);
+        for (int i = 0; i < 4; i++) {
+            V x = vload(s + (j + i) * LANES);
+            top[i] = vmax(negative ? vsub(vzero(), x) : x, top[i]);
+        }
+    for (; j < n; j++) {
+        V x = vload(s + j * LANES);
+        top[0] = vmax(negative ? vsub(vzero(), x) : x, top[0]);
+    }
     return vmax(vmax(top[0], top[1]), vmax(top[2], top[3]));
+}
+
+/* Maximum of scale * s. Rounding keeps order, so one product after the maximum gives the bits of one product each. */
+static inline V column_max(const float *s, int n, float scale)
+{
+    return scale < 0 ? vmul(column_most(s, n, true), vset(-scale)) : vmul(column_most(s, n, false), vset(scale));
 }
 
 /* s = exp(scale * s - m) for n keys, in place; returns their sum. */
@@ -95,12 +107,12 @@ static inline V column_exp(float *s, int n, V scale, V m)
     for (; j + 4 <= n; j += 4)
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            V e = vexp(vfms(vload(s + (j + i) * LANES), scale, m));
+            V e = vexp_low(vfms(vload(s + (j + i) * LANES), scale, m));
             vstore(s + (j + i) * LANES, e);
             sum[i] = vadd(sum[i], e);
         }
     for (; j < n; j++) {
-        V e = vexp(vfms(vload(s + j * LANES), scale, m));
+        V e = vexp_low(vfms(vload(s + j * LANES), scale, m));
         vstore(s + j * LANES, e);
         sum[0] = vadd(sum[0], e);
     }
@@ -127,11 +139,12 @@ static void rescale(float *ot, int rows, int v, V by)
 static void softmax(fwd_tile *f, float *s, int n, const rules *r, int Dv)
 {
     bool plain = rules_plain(r);
-    V scale = vset(plain ? r->scale : 1);
+    float factor = plain ? r->scale : 1;
+    V scale = vset(factor);
     for (int v = 0; v < f->t.nv; v++) {
         float *column = s + v * VLEN;
         if (!plain) apply_rules(column, n, v, r);
-        V old = vload(f->m + v * VLEN), m = vmax(column_max(column, n, scale), old);
+        V old = vload(f->m + v * VLEN), m = vmax(column_max(column, n, factor), old);
         V base = vsel(veq(m, vset(-INFINITY)), vzero(), m);
         V shrink = vexp(vsub(old, base));
         V sum = column_exp(column, n, scale, base);
