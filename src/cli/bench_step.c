@@ -10,6 +10,9 @@ static weft_status check(weft_cli *cli)
         return weft_fail(WEFT_ERR_REFUSED,
                          "bench step --cp %d: it measures one rank; weft train shows what more ranks take",
                          cli->run.mesh.cp);
+    const char *format = cli->options.bench_format;
+    if (strcmp(format, "text") && strcmp(format, "jsonl"))
+        return weft_fail(WEFT_ERR_REFUSED, "bench step --format %s: it prints text or jsonl", format);
     return WEFT_OK;
 }
 

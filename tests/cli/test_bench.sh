@@ -54,6 +54,7 @@ assert parts["other"] < 0.2 * r["seconds"], parts  # a step of a millisecond: no
 assert 0 < r["loss"] < math.log(259), r["loss"]  # it has learned its one batch, a little
 assert r["tokens"] == 64 and r["products_alone"] > 0
 PY
+refused 'text or jsonl' bench step --format csv
 refused 'weft train shows' bench step --cp 2
 refused 'bench step has no use for the option attention.make' bench step --make 'T=8 H=1 D=8'
 refused 'bench cp has no use for the option model.layers' bench cp --num-layers 3
