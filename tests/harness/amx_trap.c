@@ -4,9 +4,9 @@
  * Denormal operands count as 0 and denormal results become 0, whatever MXCSR says. A processor may differ in the last
  * bit of a sum, so tests compare with tolerances, and bits only with bits of the same machine.
  *
- * Everything here runs in a signal handler: thread-local and atomic variables, no locks, no allocation, no libc but
- * write, memcpy, memset. */
-#include "harness/amx_trap.h"
+ * Everything here may run in a signal handler: thread-local and atomic variables, no allocation, no libc but write,
+ * sigaction, memcpy, memset. */
+#include "harness/amx_trap_impl.h"
 
 #include "kern/kern.h"
 
@@ -28,7 +28,7 @@ typedef struct tiles { /* the tile registers of a thread; palette 0: not configu
 } tiles;
 static _Thread_local tiles state __attribute__((tls_model("initial-exec")));
 static atomic_llong products, loads, stores;
-static struct sigaction former;
+static struct sigaction former; /* what SIGILL did before */
 
 /* ---- configuration: byte 0 palette, 1 start row, 16.. bytes per row (16 bits each), 48.. rows --------- */
 
@@ -68,36 +68,56 @@ static void store(int t, uint8_t *to, int64_t stride)
     atomic_fetch_add_explicit(&stores, 1, memory_order_relaxed);
 }
 
-/* c += a b for tiles whose shapes fit. */
-__attribute__((target("avx512f"))) static void multiply(int c, int a, int b)
+#define AVX512 __attribute__((target("avx512f")))
+typedef struct sums { __m512 even, odd; } sums;
+
+AVX512 static inline sums zero_sums(void) { return (sums){_mm512_setzero_ps(), _mm512_setzero_ps()}; }
+
+/* One pair of a row of the first operand times a row of pairs of the second, which are taken apart. */
+AVX512 static inline sums step(sums s, const uint8_t *pair, sums b)
 {
-    const int rows = rows_of(c), depth = rows_of(b);
+    int both;
+    memcpy(&both, pair, sizeof both);
+    __m512i a = _mm512_set1_epi32(both);
+    s.even = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 16)), b.even, s.even);
+    a = _mm512_and_si512(a, _mm512_set1_epi32((int)0xffff0000u));
+    s.odd = _mm512_fmadd_ps(_mm512_castsi512_ps(a), b.odd, s.odd);
+    return s;
+}
+
+AVX512 static inline void add(uint8_t *to, sums s, __mmask16 lanes)
+{
+    __m512 old = _mm512_load_ps(to);
+    _mm512_store_ps(to, _mm512_maskz_add_ps(lanes, old, _mm512_add_ps(s.even, s.odd)));
+}
+
+/* c += a b for tiles whose shapes fit. Four rows at a time, so that eight sums hide the latency of one; rows beyond the
+ * tile's are 0 and stay 0. */
+AVX512 static void multiply(int c, int a, int b)
+{
     const __mmask16 lanes = (__mmask16)((1u << bytes_of(c) / 4) - 1);
-    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
-    __m512 even[ROWS], odd[ROWS];
+    const int depth = rows_of(b), rows = rows_of(c);
     const unsigned mxcsr = _mm_getcsr();
+    sums row[ROWS];
     _mm_setcsr(0x9fc0); /* nothing raised, to nearest, denormals are 0 and become 0 */
     for (int k = 0; k < depth; k++) {
         __m512i pair = _mm512_load_si512(state.data[b][k]);
-        even[k] = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
-        odd[k] = _mm512_castsi512_ps(_mm512_and_si512(pair, upper));
+        row[k].even = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
+        row[k].odd = _mm512_castsi512_ps(_mm512_and_si512(pair, _mm512_set1_epi32((int)0xffff0000u)));
     }
-    for (int r = 0; r < ROWS; r += 4) { /* four rows, so that eight sums hide the latency of one */
-        __m512 sum[4][2];
-        for (int i = 0; i < 4; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-        for (int k = 0; k < depth && r < rows; k++)
-            for (int i = 0; i < 4; i++) {
-                __m512i pair = _mm512_set1_epi32(((const int *)(const void *)state.data[a][r + i])[k]);
-                __m512 low = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
-                __m512 high = _mm512_castsi512_ps(_mm512_and_si512(pair, upper));
-                sum[i][0] = _mm512_fmadd_ps(low, even[k], sum[i][0]);
-                sum[i][1] = _mm512_fmadd_ps(high, odd[k], sum[i][1]);
-            }
-        for (int i = 0; i < 4 && r + i < rows; i++) {
-            float *to = (float *)(void *)state.data[c][r + i];
-            __m512 old = _mm512_load_ps(to);
-            _mm512_store_ps(to, _mm512_maskz_add_ps(lanes, old, _mm512_add_ps(sum[i][0], sum[i][1])));
+    for (int r = 0; r < rows; r += 4) {
+        uint8_t(*from)[ROW_BYTES] = state.data[a] + r, (*to)[ROW_BYTES] = state.data[c] + r;
+        sums s0 = zero_sums(), s1 = s0, s2 = s0, s3 = s0;
+        for (int k = 0; k < depth; k++) {
+            s0 = step(s0, from[0] + 4 * k, row[k]);
+            s1 = step(s1, from[1] + 4 * k, row[k]);
+            s2 = step(s2, from[2] + 4 * k, row[k]);
+            s3 = step(s3, from[3] + 4 * k, row[k]);
         }
+        add(to[0], s0, lanes);
+        if (r + 1 < rows) add(to[1], s1, lanes);
+        if (r + 2 < rows) add(to[2], s2, lanes);
+        if (r + 3 < rows) add(to[3], s3, lanes);
     }
     _mm_setcsr(mxcsr);
     atomic_fetch_add_explicit(&products, 1, memory_order_relaxed);
@@ -117,16 +137,13 @@ static const char *check_product(int c, int a, int b)
 /* ---- decoding ---------------------------------------------------------------------------------------- */
 
 typedef struct instruction {
-    const uint8_t *next;            /* behind what has been read */
-    int opcode, prefix;             /* prefix: 0 none, 1 = 66, 2 = F3, 3 = F2 */
-    int reg, rm, vvvv;              /* tiles; rm only when it is no address */
+    const uint8_t *code, *next; /* next: behind what has been read */
+    int opcode, prefix;         /* prefix: 0 none, 1 = 66, 2 = F3, 3 = F2 */
+    int reg, rm, vvvv;          /* tiles; rm only when it is no address */
     bool memory;
-    uint8_t *address;               /* base + displacement */
-    int64_t stride;                 /* index x scale, 0 without an index */
+    uintptr_t address;          /* base + displacement */
+    int64_t stride;             /* index x scale, 0 without an index */
 } instruction;
-
-static const int greg[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-                             REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
 
 static int64_t signed32(const uint8_t *p)
 {
@@ -136,7 +153,7 @@ static int64_t signed32(const uint8_t *p)
 }
 
 /* The bytes after ModRM: SIB, displacement. x and b: the fourth bits of the index and the base. */
-static void decode_address(instruction *in, const greg_t *g, int mod, int rm, int x, int b)
+static void decode_address(instruction *in, const amx_site *site, const int64_t *g, int mod, int rm, int x, int b)
 {
     int64_t base = 0, displacement = 0;
     int low = rm;
@@ -144,21 +161,21 @@ static void decode_address(instruction *in, const greg_t *g, int mod, int rm, in
     if (rm == 4) {
         int sib = *in->next++, index = (sib >> 3 & 7) | x;
         low = sib & 7;
-        if (index != 4) in->stride = (int64_t)((uint64_t)g[greg[index]] << (sib >> 6));
+        if (index != 4) in->stride = (int64_t)((uint64_t)g[index] << (sib >> 6));
     } else relative = mod == 0 && rm == 5;
     bool no_base = mod == 0 && low == 5;
-    if (!no_base) base = g[greg[low | b]];
+    if (!no_base) base = g[low | b];
     if (mod == 1) displacement = (int8_t)*in->next++;
     if (mod == 2 || no_base) displacement = signed32(in->next), in->next += 4;
-    if (relative) base = (int64_t)(intptr_t)in->next;
-    in->address = (uint8_t *)(intptr_t)(base + displacement);
+    if (relative) base = (int64_t)(intptr_t)site->at + (in->next - in->code);
+    in->address = (uintptr_t)base + (uintptr_t)displacement;
 }
 
 /* VEX with three bytes, map 0F38, W0, 128 bits, which all tile instructions have; before it perhaps the prefix of
  * thread-local data, whose segment begins at the address that its first word holds. */
-static bool decode(instruction *in, const greg_t *g)
+static bool decode(instruction *in, const amx_site *site, const int64_t *g)
 {
-    const uint8_t *at = (const uint8_t *)(intptr_t)g[REG_RIP];
+    const uint8_t *at = in->code = site->code;
     bool thread_local_data = *at == 0x64;
     if (thread_local_data) at++;
     if (at[0] != 0xc4 || (at[1] & 0x1f) != 2 || (at[2] & 0x84) != 0) return false;
@@ -172,10 +189,10 @@ static bool decode(instruction *in, const greg_t *g)
     in->next = at + 5;
     int x = at[1] & 0x40 ? 0 : 8, b = at[1] & 0x20 ? 0 : 8;
     in->rm = rm | b;
-    if (in->memory) decode_address(in, g, mod, rm, x, b);
+    if (in->memory) decode_address(in, site, g, mod, rm, x, b);
     if (in->memory && in->opcode == 0x4b && rm != 4) return false; /* rows need an index for their distance */
     if (thread_local_data) {
-        intptr_t segment;
+        uintptr_t segment;
         __asm__("mov %%fs:0, %0" : "=r"(segment));
         in->address += segment;
     }
@@ -186,13 +203,15 @@ static bool decode(instruction *in, const greg_t *g)
 
 static const char not_tiles[] = "";
 
+static void *whole_address(const instruction *in) { return (void *)(in->address + (uintptr_t)in->stride); }
+
 /* opcode 49: ldtilecfg (no prefix), tilerelease (its form without memory), sttilecfg (66), tilezero (F2) */
 static const char *configure(const instruction *in)
 {
     if (in->vvvv != 0) return not_tiles;
-    if (in->memory && in->reg == 0 && in->prefix == 0) return load_config(in->address + in->stride);
+    if (in->memory && in->reg == 0 && in->prefix == 0) return load_config(whole_address(in));
     if (in->memory && in->reg == 0 && in->prefix == 1) {
-        memcpy(in->address + in->stride, state.config, CONFIG_BYTES);
+        memcpy(whole_address(in), state.config, CONFIG_BYTES);
         return NULL;
     }
     if (!in->memory && in->prefix == 0 && in->reg == 0 && in->rm == 0) {
@@ -210,8 +229,8 @@ static const char *move(const instruction *in)
 {
     if (!in->memory || in->prefix == 0 || in->vvvv != 0 || in->reg >= TILES) return not_tiles;
     if (!configured(in->reg)) return "a tile that is not configured";
-    if (in->prefix == 2) store(in->reg, in->address, in->stride);
-    else load(in->reg, in->address, in->stride);
+    if (in->prefix == 2) store(in->reg, (uint8_t *)in->address, in->stride);
+    else load(in->reg, (const uint8_t *)in->address, in->stride);
     return NULL;
 }
 
@@ -224,6 +243,14 @@ static const char *product(const instruction *in)
     return wrong;
 }
 
+const char *amx_execute(amx_site *site, const int64_t g[16])
+{
+    instruction in = {0};
+    if (!decode(&in, site, g)) return not_tiles;
+    site->length = (int)(in.next - in.code);
+    return in.opcode == 0x49 ? configure(&in) : in.opcode == 0x4b ? move(&in) : product(&in);
+}
+
 static void say(const char *text)
 {
     static const char before[] = "amx_trap: the processor would refuse ", after[] = "\n";
@@ -231,19 +258,33 @@ static void say(const char *text)
     if (write(STDERR_FILENO, after, 1) < 0) return;
 }
 
+void amx_refuse(const char *wrong)
+{
+    if (wrong != not_tiles) say(wrong);
+    sigaction(SIGILL, &former, NULL);
+}
+
+/* ---- the signal --------------------------------------------------------------------------------------- */
+
+static const int greg[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
+                             REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+
 static void trap(int signal, siginfo_t *info, void *context)
 {
-    (void)info;
-    greg_t *g = ((ucontext_t *)context)->uc_mcontext.gregs;
-    instruction in = {0};
-    const char *wrong = not_tiles;
-    if (decode(&in, g)) wrong = in.opcode == 0x49 ? configure(&in) : in.opcode == 0x4b ? move(&in) : product(&in);
-    if (!wrong) {
-        g[REG_RIP] = (greg_t)(intptr_t)in.next;
+    (void)signal, (void)info;
+    greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
+    int64_t g[16];
+    amx_site site = {0};
+    site.at = (uint8_t *)(intptr_t)regs[REG_RIP];
+    if (!amx_patch_read(&site)) return; /* another thread has changed it: once more, with what stands there now */
+    for (int i = 0; i < 16; i++) g[i] = regs[greg[i]];
+    const char *wrong = amx_execute(&site, g);
+    if (wrong) {
+        amx_refuse(wrong); /* and the instruction raises the signal again */
         return;
     }
-    if (wrong != not_tiles) say(wrong);
-    sigaction(signal, &former, NULL); /* and the instruction raises it again */
+    regs[REG_RIP] += site.length;
+    amx_patch(&site);
 }
 
 bool amx_trap_install(void)
@@ -253,6 +294,7 @@ bool amx_trap_install(void)
     sigaction(SIGILL, NULL, &now);
     if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == trap) return true;
     former = now;
+    amx_patch_prepare();
     memset(&action, 0, sizeof action);
     action.sa_sigaction = trap;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;

@@ -1,7 +1,7 @@
-/* amx_trap.h — runs the tile instructions (AMX-TILE, AMX-BF16) where the processor has none, so that their kernels are
- * tested on every machine. Such an instruction raises SIGILL there; the handler decodes it, does in memory what
- * it would have done to the thread's tiles, and steps over it. A trap takes microseconds, some twenty of them in
- * a virtual machine: small sizes only. */
+/* amx_trap.h — runs the tile instructions (AMX-TILE, AMX-BF16) where the processor has none, so that their kernels
+ * are tested on every machine. Such an instruction raises SIGILL there; the handler decodes it, does in memory what it
+ * would have done to the thread's tiles, and steps over it. A trap takes some twenty microseconds in a virtual machine,
+ * so the handler also replaces the instruction by a jump to code that does the same without a trap. */
 #ifndef WEFT_TEST_AMX_TRAP_H
 #define WEFT_TEST_AMX_TRAP_H
 

@@ -154,6 +154,7 @@ FORM(form_r12_r9, "r12", "r9", 1, 0)
 FORM(form_r13_r10, "r13", "r10", 1, 0)
 FORM(form_r14_r11, "r14", "r11", 4, -4)
 FORM(form_r15_rbp, "r15", "rbp", 1, 64)
+FORM(form_of_threads, "r8", "r9", 1, 0) /* which several threads meet for the first time */
 
 /* Without an index the stride is 0: all rows are the same. Without a base, the index is the address. */
 TILES static void form_no_index(const uint8_t *from, uint8_t *to)
@@ -188,6 +189,55 @@ static void addresses(void **state)
     for (int i = 0; i < ROW_BYTES; i++) from[i] = (uint8_t)i;
     form_no_index(from, same);
     for (int r = 0; r < TALL; r++) assert_memory_equal(same + r * ROW_BYTES, from, ROW_BYTES);
+    release();
+}
+
+/* What an instruction does not name stays as it is: general and vector registers, masks, flags, the red zone below the
+ * stack pointer. */
+typedef struct registers {
+    uint8_t zmm[4][64];
+    int64_t general[6], mask[2], red_zone[2];
+    uint8_t carry;
+} registers;
+
+__attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw"))) static void around_an_instruction(const registers *in,
+                                                                                              registers *out)
+{
+    __asm__ volatile("vmovdqu64 (%%rdi), %%zmm0\n vmovdqu64 64(%%rdi), %%zmm7\n"
+                     "vmovdqu64 128(%%rdi), %%zmm16\n vmovdqu64 192(%%rdi), %%zmm31\n"
+                     "mov 256(%%rdi), %%rax\n mov 264(%%rdi), %%rbx\n mov 272(%%rdi), %%rcx\n"
+                     "mov 280(%%rdi), %%rdx\n mov 288(%%rdi), %%r8\n mov 296(%%rdi), %%r15\n"
+                     "kmovq 304(%%rdi), %%k1\n kmovq 312(%%rdi), %%k7\n"
+                     "mov 320(%%rdi), %%r9\n mov %%r9, -8(%%rsp)\n mov 328(%%rdi), %%r9\n mov %%r9, -128(%%rsp)\n"
+                     "stc\n"
+                     "tilezero %%tmm0\n"
+                     "setc 336(%%rsi)\n"
+                     "mov -8(%%rsp), %%r9\n mov %%r9, 320(%%rsi)\n mov -128(%%rsp), %%r9\n mov %%r9, 328(%%rsi)\n"
+                     "kmovq %%k1, 304(%%rsi)\n kmovq %%k7, 312(%%rsi)\n"
+                     "mov %%rax, 256(%%rsi)\n mov %%rbx, 264(%%rsi)\n mov %%rcx, 272(%%rsi)\n"
+                     "mov %%rdx, 280(%%rsi)\n mov %%r8, 288(%%rsi)\n mov %%r15, 296(%%rsi)\n"
+                     "vmovdqu64 %%zmm0, (%%rsi)\n vmovdqu64 %%zmm7, 64(%%rsi)\n"
+                     "vmovdqu64 %%zmm16, 128(%%rsi)\n vmovdqu64 %%zmm31, 192(%%rsi)\n" ::"D"(in),
+                     "S"(out)
+                     : "memory", "cc", "rax", "rbx", "rcx", "rdx", "r8", "r9", "r15", "xmm0", "xmm7", "xmm16", "xmm31",
+                       "k1", "k7");
+}
+
+static void registers_survive(void **state)
+{
+    (void)state;
+    if (!runs_here()) return;
+    registers in, out;
+    memset(&in, 0, sizeof in);
+    for (size_t i = 0; i < offsetof(registers, carry); i++) ((uint8_t *)&in)[i] = (uint8_t)(i * 13 + 1);
+    in.carry = 1;
+    const config c = {.palette = 1, .bytes = {4}, .rows = {1}};
+    configure(&c);
+    for (int turn = 0; turn < 3; turn++) { /* as a trap, then as a jump */
+        memset(&out, 0, sizeof out);
+        around_an_instruction(&in, &out);
+        assert_memory_equal(&in, &out, sizeof in);
+    }
     release();
 }
 
@@ -230,7 +280,7 @@ static void every_thread_has_its_tiles(void **state)
         for (int i = 0; i < 16; i++) in[i] = 100 * t + i, out[i] = -1;
         configure(&c);
         for (int turn = 0; turn < 200; turn++) {
-            form_rax_rcx((const uint8_t *)in, (uint8_t *)out, 4);
+            form_of_threads((const uint8_t *)in, (uint8_t *)out, 4);
             for (int i = 0; i < 16; i++) wrong += out[i] != (i <= t ? in[i] : -1);
         }
         release();
@@ -287,6 +337,7 @@ int main(void)
         cmocka_unit_test(products),
         cmocka_unit_test(denormals_are_zero),
         cmocka_unit_test(addresses),
+        cmocka_unit_test(registers_survive),
         cmocka_unit_test(configurations),
         cmocka_unit_test(every_thread_has_its_tiles),
         cmocka_unit_test(the_loop_of_the_roof),
