@@ -1,5 +1,5 @@
-/* amx_patch.c — puts a jump in the place of a tile instruction that has trapped once; the shortest of them is as long as
- * a jump, five bytes. It leads to a stub near the program's code, and the stub to `amx_patch_enter`, which saves all
+/* amx_patch.c — puts a jump in the place of a tile instruction that has trapped once; the shortest of them is as long
+ * as a jump, five bytes. It leads to a stub near the program's code, and the stub to `amx_patch_enter`, which saves all
  * registers, executes the instruction in C and returns behind it: half a microsecond instead of twenty.
  *
  * Other threads may be in the same code. The first byte becomes an instruction that does not exist in 64-bit mode, then
