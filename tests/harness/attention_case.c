@@ -242,21 +242,21 @@ void case_answer(attention_case *c)
 
 /* ---- a kernel's run ------------------------------------------------------------------------------- */
 
-static void *nans(int64_t n, weft_dtype t)
+/* n elements of NaN. */
+static void *nans(const attention_case *c, int64_t n, weft_dtype t)
 {
-    void *p = malloc((size_t)(n + 1) * weft_dtype_size(t));
-    assert_non_null(p);
-    for (int64_t i = 0; i < n; i++) weft_store(p, t, i, NAN);
-    return p;
+    size_t size = weft_dtype_size(t);
+    return place_new((size_t)n * size, size, c->side);
 }
 
 /* Elements from one row of operands to the next. */
 static int64_t pitch_of(const attention_case *c, int64_t width) { return c->pitch ? c->pitch : width + GAP; }
 
-/* Rows of operands, all NaN; far apart they are not there but for the pages that are touched, and 0. */
+/* Rows of operands, all NaN, and nothing behind the last one; far apart they are not there but for the pages that are
+ * touched, and 0. */
 static void *rows_of(const attention_case *c, int64_t rows, int64_t width, weft_dtype t)
 {
-    if (!c->pitch) return nans(rows * (width + GAP), t);
+    if (!c->pitch) return nans(c, rows ? rows * (width + GAP) - GAP : 0, t);
     void *p = mmap(NULL, (size_t)(rows * c->pitch) * weft_dtype_size(t), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
@@ -267,7 +267,7 @@ static void *rows_of(const attention_case *c, int64_t rows, int64_t width, weft_
 static void free_rows(const attention_case *c, void *p, int64_t rows, weft_dtype t)
 {
     if (c->pitch) munmap(p, (size_t)(rows * c->pitch) * weft_dtype_size(t));
-    else free(p);
+    else place_free(p);
 }
 
 /* Dense double rows into rows of operands of type t. */
@@ -279,19 +279,27 @@ static void *pitched(const attention_case *c, const double *x, int64_t rows, int
     return p;
 }
 
-static void *converted(const double *x, int64_t n, weft_dtype t)
+static void *converted(const attention_case *c, const double *x, int64_t n, weft_dtype t)
 {
     if (!x) return NULL;
-    void *p = nans(n, t);
+    void *p = nans(c, n, t);
     for (int64_t i = 0; i < n; i++) weft_store(p, t, i, x[i]);
     return p;
 }
 
-static void *cleared(int64_t n, weft_dtype t)
+static void *cleared(const attention_case *c, int64_t n, weft_dtype t)
 {
-    void *p = calloc((size_t)n + 1, weft_dtype_size(t));
-    assert_non_null(p);
+    void *p = nans(c, n, t);
+    memset(p, 0, (size_t)n * weft_dtype_size(t));
     return p;
+}
+
+/* The gaps of an output must be as they were. */
+static void check_gaps(const attention_case *c, const void *x, int64_t rows, int64_t width, weft_dtype t)
+{
+    for (int64_t i = 0; i + 1 < rows && !c->pitch; i++)
+        for (int64_t j = width; j < width + GAP; j++)
+            if (!isnan(weft_load(x, t, i * (width + GAP) + j))) fail_msg("the gap behind row %d was written", (int)i);
 }
 
 static void take(double *out, const void *x, int64_t rows, int64_t width, int64_t pitch, weft_dtype t)
@@ -308,16 +316,14 @@ void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec,
     int64_t kw = (int64_t)d.Hkv * d.D, vw = (int64_t)d.Hkv * d.Dv;
     int64_t q_ld = pitch_of(c, qw), k_ld = pitch_of(c, kw), v_ld = pitch_of(c, vw), o_ld = pitch_of(c, ow);
     void *q = pitched(c, c->q, qn, qw, C), *k = pitched(c, c->k, kn, kw, C), *v = pitched(c, c->v, kn, vw, C);
-    void *dout = pitched(c, c->dout, qn, ow, C), *o = rows_of(c, qn, ow, C), *sinks = converted(c->sinks, d.H, R);
-    void *alibi = converted(c->alibi, d.H, R), *acc = nans(qn * ow, R), *m = nans(qn * d.H, R), *l = nans(qn * d.H, R);
-    void *lse = nans(qn * d.H, R), *delta = nans(qn * d.H, R), *dsinks = cleared(d.H, R);
-    void *dq = cleared(qn * qw, R), *dk = cleared(kn * kw, R), *dv = cleared(kn * vw, R);
+    void *dout = pitched(c, c->dout, qn, ow, C), *o = rows_of(c, qn, ow, C), *sinks = converted(c, c->sinks, d.H, R);
+    void *alibi = converted(c, c->alibi, d.H, R), *acc = nans(c, qn * ow, R), *m = nans(c, qn * d.H, R);
+    void *l = nans(c, qn * d.H, R), *lse = nans(c, qn * d.H, R), *delta = nans(c, qn * d.H, R);
+    void *dsinks = cleared(c, d.H, R), *dq = cleared(c, qn * qw, R), *dk = cleared(c, kn * kw, R);
+    void *dv = cleared(c, kn * vw, R);
     d.alibi = alibi;
     assert_ok(weft_attn_check(&d));
-    size_t bytes = (ops->work_bytes(&d, threads) + 63) / 64 * 64;
-    float *work = aligned_alloc(64, bytes ? bytes : 64);
-    assert_non_null(work);
-    for (size_t i = 0; i < bytes / sizeof *work; i++) work[i] = NAN;
+    void *work = place_new(ops->work_bytes(&d, threads), 64, c->side);
 
     weft_attn_run run = {.work = work, .threads = threads};
     weft_attn_fwd_io f = {q, k, v, q_ld, k_ld, v_ld, acc, m, l, c->word3};
@@ -330,13 +336,14 @@ void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec,
     for (int i = 0, from = 0; i < c->calls; from = c->call_end[i++])
         ops->backward(&d, &b, c->pair + from, c->call_end[i] - from, &run);
 
+    check_gaps(c, o, qn, ow, C);
     take(out->o, o, qn, ow, o_ld, C);
     take(out->lse, lse, qn, d.H, d.H, R);
     take(out->dq, dq, qn, qw, qw, R), take(out->dk, dk, kn, kw, kw, R), take(out->dv, dv, kn, vw, vw, R);
     take(out->dsinks, dsinks, 1, d.H, d.H, R);
     void *operands[] = {q, k, v, dout, o}, *all[] = {sinks, alibi, acc, m, l, lse, delta, dsinks, dq, dk, dv, work};
     for (int i = 0; i < 5; i++) free_rows(c, operands[i], i == 1 || i == 2 ? kn : qn, C);
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) place_free(all[i]);
 }
 
 /* ---- comparison ----------------------------------------------------------------------------------- */

@@ -2,10 +2,12 @@
  * of scores, no running state), and the run of one through a kernel table.
  *
  * Rows, pairs and calls are given the way a context-parallel plan gives them: every call is a list of pairs
- * with disjoint rows. Operands lie in rows longer than needed, and every gap and all work memory is NaN. */
+ * with disjoint rows. Operands lie in rows longer than needed, and every gap and all work memory is NaN. Behind the
+ * last byte of each array, or before its first, is a page that cannot be read. */
 #ifndef WEFT_TEST_ATTENTION_CASE_H
 #define WEFT_TEST_ATTENTION_CASE_H
 
+#include "harness/place.h"
 #include "harness/test.h"
 #include "kern/attention/attention.h"
 
@@ -19,6 +21,7 @@ typedef struct attention_case {
     weft_attn_desc d;      /* alibi is set by the run from `alibi` */
     uint32_t word3;        /* step, layer and site of dropout */
     int64_t pitch;         /* elements between rows of q, k, v, dout, o; 0: a little more than their width */
+    place_side side;       /* of the page that cannot be read; not for rows that are `pitch` apart */
     int64_t q_rows, k_rows;
     int calls, call_end[CASE_MAX_CALLS]; /* pairs of call c: [call_end[c-1], call_end[c]) */
     int n;

@@ -2,9 +2,8 @@
  * independent implementation, within the limits that each file states. The files are read by the room `ckpt`.
  * labels: small */
 /* timeout: 300 */
+#include "attention_kernels.h"
 #include "ckpt/ckpt.h"
-#include "harness/attention_case.h"
-#include "kern/kern.h"
 
 #include <dirent.h>
 
@@ -58,34 +57,32 @@ static void load(attention_case *c, const weft_st *st)
                                  doubles(st, "dk"), doubles(st, "dv"),  doubles(st, "dsinks")};
 }
 
-static void check(const weft_st *st, const char *kernel, const char *tensor, const char *limit_of,
+static void check(const weft_st *st, const char *name, const char *tensor, const char *limit_of,
                   const char *precision, const double *x, const double *want, int64_t n, double floor)
 {
     char key[64];
     snprintf(key, sizeof key, "tol_%s_%s", precision, limit_of);
     double limit = meta(st, key, 2e-6), e = weft_rel_l2(x, WEFT_F64, want, WEFT_F64, n, floor);
-    if (!(e <= limit)) fail_msg("%s, %s: error of %s is %.3e > %.3e", weft_st_path(st), kernel, tensor, e, limit);
+    if (!(e <= limit)) fail_msg("%s, %s: error of %s is %.3e > %.3e", weft_st_path(st), name, tensor, e, limit);
 }
 
-static void check_kernel(const attention_case *c, const weft_st *st, weft_isa isa, weft_prec prec)
+static void check_kernel(const attention_case *c, const weft_st *st, const kernel *k)
 {
-    weft_kern kern;
-    char name[32];
-    assert_ok(weft_kern_init(&kern, isa));
+    weft_attn_ops ops = ops_of(k);
     const weft_attn_desc *d = &c->d;
-    bool bits16 = prec == WEFT_PREC_BF16 || prec == WEFT_PREC_F16;
-    const char *p = bits16 ? "bf16" : "fp32";
+    const char *p = bits16(k) ? "bf16" : "fp32", *name = k->name;
     int64_t on = c->q_rows * d->H * d->Dv;
     double floor = weft_norm2(c->dout, WEFT_F64, on) / 100;
     attention_result r = result_new(c);
-    snprintf(name, sizeof name, "%s %s", weft_isa_name(isa), weft_prec_name(prec));
-    case_run(c, &kern.op[prec].attn, prec, 1, &r);
+    case_run(c, &ops, k->prec, 1, &r);
     check(st, name, "o", "o", p, r.o, c->want.o, on, floor);
     check(st, name, "dq", "dq", p, r.dq, c->want.dq, c->q_rows * d->H * d->D, floor);
     check(st, name, "dk", "dk", p, r.dk, c->want.dk, c->k_rows * d->Hkv * d->D, floor);
     check(st, name, "dv", "dv", p, r.dv, c->want.dv, c->k_rows * d->Hkv * d->Dv, floor);
-    if (c->want.dsinks) check(st, name, "dsinks", bits16 ? "dq" : "dsinks", p, r.dsinks, c->want.dsinks, d->H, floor);
-    double e = weft_max_scaled(r.lse, WEFT_F64, c->want.lse, WEFT_F64, c->q_rows * d->H), limit = bits16 ? 1e-3 : 1e-5;
+    if (c->want.dsinks)
+        check(st, name, "dsinks", bits16(k) ? "dq" : "dsinks", p, r.dsinks, c->want.dsinks, d->H, floor);
+    double e = weft_max_scaled(r.lse, WEFT_F64, c->want.lse, WEFT_F64, c->q_rows * d->H);
+    double limit = bits16(k) ? 1e-3 : 1e-5;
     if (!(e <= limit)) fail_msg("%s, %s: error of lse is %.3e > %.3e", weft_st_path(st), name, e, limit);
     result_free(&r);
 }
@@ -93,7 +90,6 @@ static void check_kernel(const attention_case *c, const weft_st *st, weft_isa is
 static void golden_files(void **state)
 {
     (void)state;
-    static const weft_isa isas[] = {WEFT_ISA_REF, WEFT_ISA_AVX2, WEFT_ISA_AVX512};
     const char *root = getenv("WEFT_GOLDEN");
     char path[1024];
     int files = 0;
@@ -108,10 +104,8 @@ static void golden_files(void **state)
         snprintf(path, sizeof path, "%s/attention/%s", root, e->d_name);
         assert_ok(weft_st_open(&st, path));
         load(&c, st);
-        for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
-            for (int p = 0; p < WEFT_PREC_COUNT && weft_isa_available(isas[i]); p++)
-                if ((i == 0 || p != WEFT_PREC_F64) && (files + (int)i + p) % test_every(3) == 0)
-                    check_kernel(&c, st, isas[i], (weft_prec)p);
+        FOR_KERNELS(k)
+            if ((files + (int)k->isa + (int)k->prec) % test_every(3) == 0) check_kernel(&c, st, k);
         case_clear(&c);
         weft_st_close(st);
         files++;
