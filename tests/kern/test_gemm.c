@@ -1,7 +1,7 @@
 /* labels: small */
 /* Matrix products against plain loops in double: all transposes, types, betas, odd sizes, strided rows. */
+#include "harness/place.h"
 #include "harness/test.h"
-
 #include "kern/gemm/gemm_impl.h"
 
 #ifdef _OPENMP
@@ -9,7 +9,7 @@
 #endif
 
 /* One product with operands of random values; C and the gaps between rows are filled with a pattern that
- * must survive where nothing is written. */
+ * must survive where nothing is written. Behind the last row is a page that cannot be read. */
 typedef struct problem {
     weft_gemm_args a;
     int64_t a_count, b_count, c_count;
@@ -19,7 +19,7 @@ typedef struct problem {
 
 static void *typed(weft_dtype t, const double *x, int64_t n)
 {
-    void *p = malloc((size_t)(n ? n : 1) * weft_dtype_size(t));
+    void *p = place_new((size_t)n * weft_dtype_size(t), weft_dtype_size(t), PLACE_LAST);
     weft_convert(p, t, x, WEFT_F64, n);
     return p;
 }
@@ -38,7 +38,7 @@ static double *values(uint64_t seed, weft_dtype t, int64_t n)
     for (int64_t i = 0; i < n; i++) x[i] = value(seed, i);
     void *rounded = typed(t, x, n);
     weft_convert(x, WEFT_F64, rounded, t, n);
-    free(rounded);
+    place_free(rounded);
     return x;
 }
 
@@ -60,6 +60,9 @@ static void naive(problem *p)
         }
 }
 
+/* No gap behind the last row. */
+static int64_t count(int64_t rows, int64_t ld, int64_t gap) { return rows ? rows * ld - gap : 0; }
+
 static problem make(weft_dtype ab, weft_dtype c, int64_t M, int64_t N, int64_t K, int trans, int beta, int64_t gap)
 {
     problem p;
@@ -68,7 +71,8 @@ static problem make(weft_dtype ab, weft_dtype c, int64_t M, int64_t N, int64_t K
     a->ab = ab, a->c = c, a->M = M, a->N = N, a->K = K, a->beta = beta;
     a->trans_a = trans & 1, a->trans_b = (trans & 2) != 0;
     a->lda = (a->trans_a ? M : K) + gap, a->ldb = (a->trans_b ? K : N) + gap, a->ldc = N + gap;
-    p.a_count = (a->trans_a ? K : M) * a->lda, p.b_count = (a->trans_b ? N : K) * a->ldb, p.c_count = M * a->ldc;
+    p.a_count = count(a->trans_a ? K : M, a->lda, gap), p.b_count = count(a->trans_b ? N : K, a->ldb, gap);
+    p.c_count = count(M, a->ldc, gap);
     p.A = values(1, ab, p.a_count), p.B = values(2, ab, p.b_count), p.C = values(3, c, p.c_count);
     p.want = malloc((size_t)(p.c_count + 1) * sizeof(double));
     p.a_data = typed(ab, p.A, p.a_count), p.b_data = typed(ab, p.B, p.b_count), p.c_data = typed(c, p.C, p.c_count);
@@ -79,7 +83,8 @@ static problem make(weft_dtype ab, weft_dtype c, int64_t M, int64_t N, int64_t K
 
 static void drop(problem *p)
 {
-    free(p->A), free(p->B), free(p->C), free(p->want), free(p->a_data), free(p->b_data), free(p->c_data);
+    free(p->A), free(p->B), free(p->C), free(p->want);
+    place_free(p->a_data), place_free(p->b_data), place_free(p->c_data);
 }
 
 /* Sum of K products of values below 1 in fp32: error at most K eps times the sum of moduli (<= K), and in

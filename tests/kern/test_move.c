@@ -1,8 +1,8 @@
 /* labels: small */
 /* Moving rows: copies, sums and 8-bit blocks. What they mean (properties), then every instruction set against the
  * reference, bit for bit, at awkward sizes, through maps and ranges, with one thread and with three. */
+#include "harness/place.h"
 #include "harness/test.h"
-
 #include "kern/kern.h"
 
 static const weft_dtype types[] = {WEFT_F64, WEFT_F32, WEFT_BF16, WEFT_F16};
@@ -26,13 +26,11 @@ static double hard(int64_t i)
     return ldexp(test_normal(3, i), (int)(i % 7) * 4 - 12);
 }
 
+/* All NaN, against a page that cannot be read: now behind the last byte, now before the first. */
 static void *blank(weft_dtype t, int64_t n)
 {
-    size_t bytes = (size_t)(n > 0 ? n : 1) * weft_dtype_size(t);
-    void *x = malloc(bytes);
-    assert_non_null(x);
-    memset(x, 0xff, bytes); /* NaN in every type */
-    return x;
+    static int turn;
+    return place_new((size_t)n * weft_dtype_size(t), weft_dtype_size(t), turn++ % 2 ? PLACE_FIRST : PLACE_LAST);
 }
 
 static void *numbers(weft_dtype t, int64_t n, double (*of)(int64_t))
@@ -81,16 +79,24 @@ static int64_t row_at(const selection *s, int64_t i)
     return r->begin + i;
 }
 
+/* Elements from the first row to the end of the last of `n`. */
+static int64_t span_of(const selection *s, int64_t rows, int64_t n)
+{
+    int64_t last = -1;
+    for (int64_t i = 0; i < rows; i++) last = weft_max_i64(last, row_at(s, i));
+    return last < 0 ? 0 : last * s->rows.ld + n;
+}
+
 static const int64_t row_counts[] = {0, 1, 2, 3, 5, 16, 17, 33, 79}, widths[] = {1, 3, 7, 8, 33, 64, 257};
 
 static void check_copy(weft_isa isa, weft_dtype to, weft_dtype from, int64_t rows, int64_t n, int kind)
 {
     weft_move_ops op = ops_of(isa);
     selection a, b;
-    int64_t all = 3 * ROWS_MAX * (n + 5);
     select_rows(&a, to, n + 5, kind, rows);
     select_rows(&b, from, n + 2, (kind + 1) % 3, rows);
-    void *src = numbers(from, all, hard), *want = blank(to, all);
+    int64_t all = span_of(&a, rows, n);
+    void *src = numbers(from, span_of(&b, rows, n), hard), *want = blank(to, all);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t x = 0; x < n; x++)
             weft_store(want, to, row_at(&a, i) * (n + 5) + x, weft_load(src, from, row_at(&b, i) * (n + 2) + x));
@@ -99,9 +105,9 @@ static void check_copy(weft_isa isa, weft_dtype to, weft_dtype from, int64_t row
         void *got = blank(to, all);
         op.copy(got, &a.rows, src, &b.rows, rows, n, &run);
         same(to, got, want, all, "copy");
-        free(got);
+        place_free(got);
     }
-    free(src), free(want);
+    place_free(src), place_free(want);
 }
 
 static void copies_round_once_and_touch_nothing_else(void **state)
@@ -127,7 +133,7 @@ static void large_copies(void **state)
     assert_memory_equal(a, b, 1001 * 128 * 2);
     op.zero(a, 1001 * 128 * 2, &three);
     for (int64_t i = 0; i < 1001 * 128; i++) assert_int_equal(((uint16_t *)a)[i], 0);
-    free(x), free(a), free(b);
+    place_free(x), place_free(a), place_free(b);
 }
 
 static double plain(int64_t i) { return test_normal(8, i); }
@@ -142,11 +148,13 @@ static void sums_add_in_the_wide_type(void **state)
             for (int kind = 0; kind < 3; kind++) {
                 weft_move_ops op = ops_of((weft_isa)isa);
                 weft_dtype to = pairs[p][0], from = pairs[p][1];
-                int64_t rows = 33, n = 37, all = 3 * ROWS_MAX * (n + 1);
+                int64_t rows = 33, n = 37;
                 selection a, b;
                 select_rows(&a, to, n + 1, kind, rows);
                 select_rows(&b, from, n, (kind + 2) % 3, rows);
-                void *src = numbers(from, all, plain), *got = numbers(to, all, plain), *want = numbers(to, all, plain);
+                int64_t all = span_of(&a, rows, n);
+                void *src = numbers(from, span_of(&b, rows, n), plain);
+                void *got = numbers(to, all, plain), *want = numbers(to, all, plain);
                 for (int64_t i = 0; i < rows; i++)
                     for (int64_t x = 0; x < n; x++) {
                         int64_t at = row_at(&a, i) * (n + 1) + x;
@@ -156,7 +164,7 @@ static void sums_add_in_the_wide_type(void **state)
                 weft_attn_run run = with(3);
                 op.add(got, &a.rows, src, &b.rows, rows, n, &run);
                 same(to, got, want, all, "add");
-                free(src), free(got), free(want);
+                place_free(src), place_free(got), place_free(want);
             }
 }
 
@@ -214,7 +222,7 @@ static void check_round_trip(weft_isa isa, weft_dtype f8, weft_dtype t, int64_t 
                 fail_msg("%a came back as %a, largest of its block %a", x, y, top);
         }
     }
-    free(k), free(v), free(back), free(c.bytes), free(d.bytes);
+    place_free(k), place_free(v), place_free(back), place_free(c.bytes), place_free(d.bytes);
 }
 
 static void blocks_round_trip(void **state)
@@ -250,7 +258,7 @@ static void blocks_have_one_form(void **state)
                 ops_of((weft_isa)isa).f8_decode(a, &to, r.bytes, &s.v, 0, rows, &run);
                 ops_of(WEFT_ISA_REF).f8_decode(b, &to, r.bytes, &s.v, 0, rows, &run);
                 same(t, a, b, rows * n, "decode");
-                free(k), free(v), free(a), free(b), free(c.bytes), free(r.bytes);
+                place_free(k), place_free(v), place_free(a), place_free(b), place_free(c.bytes), place_free(r.bytes);
             }
 }
 
@@ -276,7 +284,7 @@ static void extremes_survive(void **state)
                 else if (r == 1 && j == 2) assert_true(z == (t == WEFT_F16)); /* 1 beside the largest numbers */
                 else assert_true(isfinite(z) && fabs(z - x[r][j]) <= fabs(x[r][j]) / 16);
             }
-            free(v), free(y), free(c.bytes);
+            place_free(v), place_free(y), place_free(c.bytes);
         }
     }
 }
