@@ -12,6 +12,9 @@ typedef struct weft_clock {
 
 extern const weft_clock weft_clock_real; /* CLOCK_MONOTONIC, charge NULL */
 
+/* Processor time of all threads of this process so far: what it worked, without what it waited. */
+double weft_cpu_seconds(void);
+
 static inline double weft_now(const weft_clock *clock) { return clock->now(clock->ud); }
 
 /* Whether times come from a program and not from the machine. */

@@ -1,16 +1,31 @@
 /* bench_cp.c — `weft bench cp`: what one attention layer costs on its ranks, forward and backward, and how much of it
- * they stand still for the exchange; under mpirun for both ways of progress. */
+ * they stand still for the exchange; under mpirun for both ways of progress. With --against own or whole: how much of
+ * it the same work takes where nothing is exchanged. */
 #include "cli/bench.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char *const default_case = "T=2048 H=8/2 D=64 causal";
 
 static weft_status check(weft_cli *cli)
 {
+    const char *format = cli->options.bench_format;
     if (!cli->options.make) cli->options.make = default_case;
+    if (strcmp(format, "text") && strcmp(format, "jsonl"))
+        return weft_fail(WEFT_ERR_REFUSED, "bench cp --format %s: it prints text or jsonl", format);
     return WEFT_OK;
 }
+
+static weft_layer_against against(const weft_cli *cli)
+{
+    const char *word = cli->options.bench_against;
+    return !strcmp(word, "own") ? WEFT_AGAINST_OWN
+           : !strcmp(word, "whole") ? WEFT_AGAINST_WHOLE
+                                    : WEFT_AGAINST_NOTHING;
+}
+
+/* ---- text ------------------------------------------------------------------------------------------------- */
 
 /* One way under the other; the ratio says something only where there are two. */
 static void print_ways(const weft_layer_bench *r)
@@ -23,13 +38,38 @@ static void print_ways(const weft_layer_bench *r)
         if (several) printf(" %8.2f", w->seconds / r->way[0].seconds);
         printf("\n");
     }
-    printf("\nOf one layer, forward and backward, on the slowest rank; the median of nine\n"
+    printf("\nOf one layer, forward and backward, on the slowest rank; the median of %d\n"
            "repeats. exposed: it stood still for the exchange; in flight: a transfer was\n"
            "under way%s.\n",
-           several ? "; ratio: time over that of the first line" : "");
+           r->repeats, several ? "; ratio: time over that of the first line" : "");
 }
 
-static void print_result(const weft_cli *cli, const weft_world *world, const weft_layer_bench *r)
+static void print_own(const weft_layer_bench *r)
+{
+    printf("\n%-16s %13s %13s %9s %9s %9s\n", "own work", "time, ms", "cpu, ms", "share", "cpu share", "steps");
+    for (int i = 0; i < r->ways; i++) {
+        const weft_layer_way *w = &r->way[i];
+        printf("%-16s %13.3f %13.3f %9.4f %9.4f %9.4f\n", w->name, 1e3 * w->alone, 1e3 * w->alone_cpu, w->share,
+               w->cpu_share, w->steps);
+    }
+    printf("\nEvery rank's own queries with all keys at hand, all ranks at once. share: that\n"
+           "over the layer's time, of the rank where it is lowest; steps: seconds in\n"
+           "kernels, step by step, over those in one piece.\n");
+}
+
+static void print_whole(const weft_layer_bench *r)
+{
+    printf("\n%-16s %13s %13s %13s %9s\n", "on one rank", "time, ms", "cpu, ms", "busiest, ms", "cpu share");
+    for (int i = 0; i < r->ways; i++) {
+        const weft_layer_way *w = &r->way[i];
+        printf("%-16s %13.3f %13.3f %13.3f %9.4f\n", w->name, 1e3 * w->alone, 1e3 * w->alone_cpu, 1e3 * w->cpu,
+               w->cpu_share);
+    }
+    printf("\nAll of it on one rank. cpu: processor time; cpu share: that of one rank, divided\n"
+           "by the number of ranks, over that of the busiest rank of the layer.\n");
+}
+
+static void print_text(const weft_cli *cli, const weft_world *world, const weft_layer_bench *r)
 {
     char transport[160], bytes[32], pool[32];
     const weft_ctx *ctx = weft_world_ctx(world);
@@ -42,18 +82,38 @@ static void print_result(const weft_cli *cli, const weft_world *world, const wef
     weft_say("sent     %s in %lld messages by all ranks, forward and backward of one layer\n",
              weft_format_bytes((double)r->bytes, bytes, sizeof bytes), (long long)r->messages);
     print_ways(r);
+    if (against(cli) == WEFT_AGAINST_OWN) print_own(r);
+    if (against(cli) == WEFT_AGAINST_WHOLE) print_whole(r);
+}
+
+/* ---- for programs ----------------------------------------------------------------------------------------- */
+
+static void print_jsonl(const weft_cli *cli, const weft_world *world, const weft_layer_bench *r)
+{
+    for (int i = 0; i < r->ways; i++) {
+        const weft_layer_way *w = &r->way[i];
+        printf("{\"case\": \"%s\", \"plan\": \"%s\", \"precision\": \"%s\", \"ranks\": %d, \"threads\": %d, "
+               "\"way\": \"%s\", \"repeats\": %d, \"bytes\": %lld, \"messages\": %lld, \"seconds\": %.9g, "
+               "\"exposed\": %.9g, \"flight\": %.9g, \"cpu\": %.9g, \"against\": \"%s\", \"alone\": %.9g, "
+               "\"alone_cpu\": %.9g, \"share\": %.6g, \"share_mean\": %.6g, \"cpu_share\": %.6g, \"steps\": %.6g}\n",
+               cli->options.make, r->plan.data ? r->plan.data : "", cli->options.precision, weft_world_size(world),
+               weft_world_ctx(world)->threads, w->name, r->repeats, (long long)r->bytes, (long long)r->messages,
+               w->seconds, w->exposed, w->flight, w->cpu, cli->options.bench_against, w->alone, w->alone_cpu,
+               w->share, w->share_mean, w->cpu_share, w->steps);
+    }
 }
 
 static weft_status body(weft_cli *cli, weft_world *world)
 {
     weft_layer_bench r;
     const char *progress = weft_opts_given(&cli->opts, "run.mpi_progress") ? cli->options.mpi_progress : NULL;
-    weft_status st = weft_bench_attention(world, &cli->run, progress, &r);
-    if (st >= 0 && weft_is_root(world)) print_result(cli, world, &r);
+    weft_status st = weft_bench_attention(world, &cli->run, progress, against(cli), &r);
+    if (st >= 0 && weft_is_root(world))
+        (strcmp(cli->options.bench_format, "jsonl") ? print_text : print_jsonl)(cli, world, &r);
     weft_text_free(&r.plan);
     return st;
 }
 
-static const char *const uses[] = {"parallel.", "attention.make", "run.", NULL};
+static const char *const uses[] = {"parallel.", "attention.make", "bench.", "run.", NULL};
 
 const weft_bench weft_bench_cp = {"cp", 2, false, uses, check, body};

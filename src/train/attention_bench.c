@@ -1,23 +1,29 @@
-/* attention_bench.c — what one attention layer costs on the ranks of a world: time, time stood still, bytes.
+/* attention_bench.c — what one attention layer costs on the ranks of a world: time, time stood still, bytes; and what
+ * the same work costs where nothing is exchanged.
  *
- * The ways to be compared take turns within each repeat, so that whatever else the machine does meets all of them
+ * Whatever is to be compared takes turns within each repeat, so that whatever else the machine does meets all of it
  * alike; of the repeats the median counts, of the ranks the slowest, because the others wait for it. */
-#include "train/attention_case.h"
+#include "train/attention_alone.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_UP = 2, REPEATS = 9, FIGURES = 3, WAYS_MAX = 2 };
+enum { WARM_UP = 2, REPEATS_MIN = 3, REPEATS_MAX = 9, WAYS_MAX = 2 };
+static const double enough_seconds = 20; /* no more warming up than once, and repeats than the minimum, past these */
 
-typedef struct way { const char *name; weft_mpi_progress progress; double x[FIGURES][REPEATS]; } way;
+typedef struct run_of { double seconds, cpu, kernels; } run_of; /* kernels: seconds in attention kernels */
+typedef struct sample { run_of layer, alone; double exposed, flight; } sample; /* alone.cpu 0: this rank had no part */
+typedef struct way { const char *name; weft_mpi_progress progress; sample x[REPEATS_MAX]; } way;
 
 typedef struct bench {
     weft_attention_case *c;
     weft_cp_plan *plan;
     weft_cp_io io;
     weft_world *world;
-    bool mpi;
-    int ways;
+    weft_layer_against against;
+    weft__alone alone;
+    bool does_alone, mpi;
+    int ways, repeats;
     way way[WAYS_MAX];
     int64_t sent[2]; /* bytes, messages of this rank in one repeat */
 } bench;
@@ -40,25 +46,132 @@ static weft_status choose_ways(bench *b, const char *progress)
     return st == WEFT_ERR_REFUSED && !only_helper ? WEFT_OK : st;
 }
 
-static weft_status once(bench *b, way *w, int repeat)
+/* The whole is done by as many ranks as keep all cores busy, as they are in the layer: alone on an idle machine it would
+ * run at another clock rate. */
+static weft_status open_alone(bench *b, const weft_kern *kern)
+{
+    int cpus, sharers, rank = weft_comm_rank(b->c->comm);
+    weft_world_cpus(b->world, &cpus, &sharers);
+    b->does_alone = b->against == WEFT_AGAINST_OWN ||
+                    (b->against == WEFT_AGAINST_WHOLE && rank < weft_max_i64(1, cpus / b->c->ctx->threads));
+    if (!b->does_alone) return WEFT_OK;
+    return weft__alone_open(&b->alone, b->c, kern, b->against == WEFT_AGAINST_WHOLE);
+}
+
+/* ---- measuring ---------------------------------------------------------------------------------------------- */
+
+static run_of now_of(const bench *b)
+{
+    const weft_ctx *ctx = b->c->ctx;
+    return (run_of){weft_now(&ctx->clock), weft_cpu_seconds(), ctx->attention_seconds};
+}
+
+static run_of since(const bench *b, run_of t)
+{
+    run_of n = now_of(b);
+    return (run_of){n.seconds - t.seconds, n.cpu - t.cpu, n.kernels - t.kernels};
+}
+
+static weft_status layer_once(bench *b, sample *s)
 {
     weft_counters before, after;
-    const weft_clock *clock = &b->c->ctx->clock;
-    if (b->mpi) WEFT_TRY(weft_world_set_progress(b->world, w->progress));
     WEFT_TRY(weft_barrier(b->c->comm));
     weft_world_counters(b->world, &before);
-    double begin = weft_now(clock);
+    run_of begin = now_of(b);
     WEFT_TRY(weft_cp_forward(b->plan, 0, &b->io));
     WEFT_TRY(weft_cp_backward(b->plan, 0, &b->io));
-    double seconds = weft_now(clock) - begin;
+    s->layer = since(b, begin);
     weft_world_counters(b->world, &after);
     b->sent[0] = after.bytes_logical - before.bytes_logical;
     b->sent[1] = after.messages - before.messages;
-    if (repeat < 0) return WEFT_OK;
-    w->x[0][repeat] = seconds;
-    w->x[1][repeat] = after.exposed_seconds - before.exposed_seconds;
-    w->x[2][repeat] = after.flight_seconds - before.flight_seconds;
+    s->exposed = after.exposed_seconds - before.exposed_seconds;
+    s->flight = after.flight_seconds - before.flight_seconds;
     return WEFT_OK;
+}
+
+static weft_status alone_once(bench *b, sample *s)
+{
+    s->alone = (run_of){0};
+    if (b->against == WEFT_AGAINST_NOTHING) return WEFT_OK;
+    WEFT_TRY(weft_barrier(b->c->comm));
+    run_of begin = now_of(b);
+    if (!b->does_alone) return WEFT_OK;
+    WEFT_TRY(weft__alone_run(&b->alone));
+    s->alone = since(b, begin);
+    return WEFT_OK;
+}
+
+static weft_status once(bench *b, int repeat)
+{
+    for (int i = 0; i < b->ways; i++) {
+        way *w = &b->way[i];
+        sample s;
+        if (b->mpi) WEFT_TRY(weft_world_set_progress(b->world, w->progress));
+        WEFT_TRY(alone_once(b, &s));
+        WEFT_TRY(layer_once(b, &s));
+        if (repeat >= 0) w->x[repeat] = s;
+    }
+    return WEFT_OK;
+}
+
+/* All ranks go by the longest time, or some would stop while others go on. */
+static weft_status spent(const bench *b, double begin, bool *enough)
+{
+    double seconds = weft_now(&b->c->ctx->clock) - begin;
+    WEFT_TRY(weft_all_reduce(b->c->comm, &seconds, 1, WEFT_F64, WEFT_MAX));
+    *enough = seconds > enough_seconds;
+    return WEFT_OK;
+}
+
+static weft_status repeat(bench *b)
+{
+    bool enough = false;
+    double begin = weft_now(&b->c->ctx->clock);
+    for (int i = 0; i < WARM_UP && !enough; i++) {
+        WEFT_TRY(once(b, -1));
+        WEFT_TRY(spent(b, begin, &enough));
+    }
+    begin = weft_now(&b->c->ctx->clock);
+    for (enough = false; b->repeats < REPEATS_MIN || (b->repeats < REPEATS_MAX && !enough); b->repeats++) {
+        WEFT_TRY(once(b, b->repeats));
+        WEFT_TRY(spent(b, begin, &enough));
+    }
+    return WEFT_OK;
+}
+
+/* ---- figures ------------------------------------------------------------------------------------------------- */
+
+enum { SECONDS, EXPOSED, FLIGHT, CPU, ALONE, ALONE_CPU, SHARE, SHARE_MEAN, CPU_SHARE, STEPS, FIGURES };
+
+/* One repeat: x[r * REPEATS_MAX] is rank r's. */
+static void figures_of(const bench *b, const sample *x, int P, double f[FIGURES])
+{
+    run_of layer = {0}, alone = {0}, most = {0};
+    double share = 1e300, cpu_share = 1e300;
+    int parts = 0;
+    memset(f, 0, FIGURES * sizeof *f);
+    for (const sample *s = x; s < x + (size_t)P * REPEATS_MAX; s += REPEATS_MAX) {
+        layer.seconds += s->layer.seconds, layer.kernels += s->layer.kernels;
+        alone.seconds += s->alone.seconds, alone.cpu += s->alone.cpu, alone.kernels += s->alone.kernels;
+        f[SECONDS] = s->layer.seconds > f[SECONDS] ? s->layer.seconds : f[SECONDS];
+        f[EXPOSED] = s->exposed > f[EXPOSED] ? s->exposed : f[EXPOSED];
+        f[FLIGHT] = s->flight > f[FLIGHT] ? s->flight : f[FLIGHT];
+        f[CPU] = s->layer.cpu > f[CPU] ? s->layer.cpu : f[CPU];
+        most.seconds = s->alone.seconds > most.seconds ? s->alone.seconds : most.seconds;
+        most.cpu = s->alone.cpu > most.cpu ? s->alone.cpu : most.cpu;
+        double one = s->alone.seconds / s->layer.seconds, one_cpu = s->alone.cpu / s->layer.cpu;
+        share = one < share ? one : share;
+        cpu_share = one_cpu < cpu_share ? one_cpu : cpu_share;
+        parts += s->alone.cpu > 0;
+    }
+    if (b->against == WEFT_AGAINST_OWN) {
+        f[ALONE] = most.seconds, f[ALONE_CPU] = most.cpu;
+        f[SHARE] = share, f[SHARE_MEAN] = alone.seconds / layer.seconds, f[CPU_SHARE] = cpu_share;
+        f[STEPS] = layer.kernels / alone.kernels;
+    } else if (parts > 0) {
+        f[ALONE] = alone.seconds / parts, f[ALONE_CPU] = alone.cpu / parts;
+        f[CPU_SHARE] = f[ALONE_CPU] / P / f[CPU];
+    }
 }
 
 static int by_value(const void *a, const void *b)
@@ -67,19 +180,35 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static weft_status settle_way(const bench *b, const way *w, weft_layer_way *out)
+{
+    int P = weft_comm_size(b->c->comm);
+    double f[REPEATS_MAX][FIGURES], median[FIGURES], one[REPEATS_MAX];
+    sample *all = NULL;
+    size_t *counts = NULL;
+    WEFT_TRY(WEFT_NEW(b->c->arena, (int64_t)P * REPEATS_MAX, "samples", &all));
+    WEFT_TRY(WEFT_NEW(b->c->arena, P, "samples", &counts));
+    for (int r = 0; r < P; r++) counts[r] = sizeof w->x;
+    WEFT_TRY(weft_all_gather(b->c->comm, w->x, all, counts));
+    for (int i = 0; i < b->repeats; i++) figures_of(b, all + i, P, f[i]);
+    for (int k = 0; k < FIGURES; k++) {
+        for (int i = 0; i < b->repeats; i++) one[i] = f[i][k];
+        qsort(one, (size_t)b->repeats, sizeof *one, by_value);
+        median[k] = one[b->repeats / 2];
+    }
+    *out = (weft_layer_way){.name = w->name, .seconds = median[SECONDS], .exposed = median[EXPOSED],
+                            .flight = median[FLIGHT], .cpu = median[CPU], .alone = median[ALONE],
+                            .alone_cpu = median[ALONE_CPU], .share = median[SHARE],
+                            .share_mean = median[SHARE_MEAN], .cpu_share = median[CPU_SHARE], .steps = median[STEPS]};
+    return WEFT_OK;
+}
+
 static weft_status settle(bench *b, weft_layer_bench *out)
 {
     int64_t pool = (int64_t)weft_cp_pool_bytes(b->plan);
-    for (int i = 0; i < b->ways; i++) {
-        double median[FIGURES];
-        WEFT_TRY(weft_all_reduce(b->c->comm, b->way[i].x, FIGURES * REPEATS, WEFT_F64, WEFT_MAX));
-        for (int f = 0; f < FIGURES; f++) {
-            qsort(b->way[i].x[f], REPEATS, sizeof(double), by_value);
-            median[f] = b->way[i].x[f][REPEATS / 2];
-        }
-        out->way[i] = (weft_layer_way){b->way[i].name, median[0], median[1], median[2]};
-    }
+    for (int i = 0; i < b->ways; i++) WEFT_TRY(settle_way(b, &b->way[i], &out->way[i]));
     out->ways = b->ways;
+    out->repeats = b->repeats;
     WEFT_TRY(weft_all_reduce(b->c->comm, b->sent, 2, WEFT_I64, WEFT_SUM));
     WEFT_TRY(weft_all_reduce(b->c->comm, &pool, 1, WEFT_I64, WEFT_MAX));
     out->bytes = b->sent[0];
@@ -89,16 +218,18 @@ static weft_status settle(bench *b, weft_layer_bench *out)
     return WEFT_OK;
 }
 
-static weft_status measure(bench *b, const char *progress, weft_layer_bench *out)
+/* ---- the bench ----------------------------------------------------------------------------------------------- */
+
+static weft_status measure(bench *b, const weft_kern *kern, const char *progress, weft_layer_bench *out)
 {
     weft_attention_case *c = b->c;
     WEFT_TRY(weft_agree(c->comm, weft_arena_alloc(c->arena, (int64_t)weft_cp_kept_bytes(b->plan), 1, "kept by heads",
                                                   &c->kept)));
     b->io = weft__case_io(c);
     WEFT_TRY(weft_cp_bind(b->plan, 0, weft__case_queries(c), &c->shard_kv));
+    WEFT_TRY(weft_agree(c->comm, open_alone(b, kern)));
     WEFT_TRY(choose_ways(b, progress));
-    for (int repeat = -WARM_UP; repeat < REPEATS; repeat++)
-        for (int i = 0; i < b->ways; i++) WEFT_TRY(once(b, &b->way[i], repeat));
+    WEFT_TRY(repeat(b));
     return settle(b, out);
 }
 
@@ -111,19 +242,21 @@ static weft_status run(bench *b, const char *progress, weft_layer_bench *out)
     WEFT_TRY(weft_agree(c->comm, weft__case_prepare(c)));
     WEFT_TRY(weft_kern_init(&kern, c->run->isa));
     WEFT_TRY(weft_cp_plan_create(&b->plan, c->arena, &kern, c->comm, &c->problem, &c->run->cp));
-    weft_status st = measure(b, progress, out);
+    weft_status st = measure(b, &kern, progress, out);
+    weft__alone_close(&b->alone);
     weft_cp_plan_destroy(b->plan);
     return st;
 }
 
-weft_status weft_bench_attention(weft_world *world, const weft_run *r, const char *progress, weft_layer_bench *out)
+weft_status weft_bench_attention(weft_world *world, const weft_run *r, const char *progress,
+                                 weft_layer_against against, weft_layer_bench *out)
 {
     uint64_t seed = (uint64_t)r->o->seed;
     weft_attention_case c = {.name = "--make", .run = r, .ctx = weft_world_ctx(world), .C = weft_prec_compute(r->prec),
                              .R = weft_prec_real(r->prec), .seed = seed,
                              .problem = {.prec = r->prec, .layout = r->layout, .need_backward = true, .slots = 1,
                                          .seed = seed}};
-    bench b = {.c = &c, .world = world, .mpi = !strcmp(weft_world_transport(world), "mpi")};
+    bench b = {.c = &c, .world = world, .against = against, .mpi = !strcmp(weft_world_transport(world), "mpi")};
     weft_mesh mesh = {0};
     weft_status st;
     *out = (weft_layer_bench){0};

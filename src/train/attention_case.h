@@ -45,6 +45,9 @@ static inline const weft_shard *weft__case_shard(const weft_attention_case *c, i
  * forward and backward are given. LOCAL */
 weft_status weft__case_open(weft_attention_case *c, weft_st **file, const char *path);
 weft_status weft__case_prepare(weft_attention_case *c);
+/* The two parts of preparing that others need alone: shards for c->comm; the rows of one tensor of `rank`. */
+weft_status weft__case_cut(weft_attention_case *c);
+weft_status weft__case_take(weft_attention_case *c, int tensor, int rank);
 weft_cp_io weft__case_io(const weft_attention_case *c);
 static inline const weft_shard *weft__case_queries(const weft_attention_case *c)
 {

@@ -170,7 +170,10 @@ static const weft_opt table[] = {
     {"attention.dropout", "dropout", NULL, WEFT_OPT_REAL, OFF(dropout), "0", NULL, 0, 0.999999,
      "dropout of the attention probabilities, by address; --out also writes dropout_mask", A | B},
     {"bench.format", "format", NULL, WEFT_OPT_ENUM, OFF(bench_format), "text", "text|md|csv|jsonl", NO_LIMIT,
-     "how bench attention prints its table", B},
+     "how benches print their table", B},
+    {"bench.against", "against", NULL, WEFT_OPT_ENUM, OFF(bench_against), "none", "none|own|whole", NO_LIMIT,
+     "bench cp: beside the layer, each rank's own queries with all keys at hand (own), or all of it on one rank "
+     "(whole)", B},
 
     {"sim.strategies", "strategies", NULL, WEFT_OPT_TEXT, OFF(sim_strategies), NULL, NULL, NO_LIMIT,
      "strategies to simulate, separated by commas (default: all that are applicable)", S},

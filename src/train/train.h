@@ -42,7 +42,7 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     const char *run_name, *run_root;
     bool overwrite;
 
-    const char *make, *bench_format;
+    const char *make, *bench_format, *bench_against;
     int64_t spot;
     double dropout;
 
@@ -174,12 +174,23 @@ void weft_report_stage(const weft_report *r, const char *text);
 weft_status weft_report_share(weft_comm *comm, weft_report *r);
 
 /* One attention layer, forward and backward, timed for `weft bench cp`. */
-typedef struct weft_layer_way { /* one way of MPI progress, or the only way of another transport; of the slowest rank */
+typedef enum weft_layer_against { /* with what it is compared; the order of --against */
+    WEFT_AGAINST_NOTHING,
+    WEFT_AGAINST_OWN,   /* each rank's queries, with all keys at hand, on that rank alone; all ranks at once */
+    WEFT_AGAINST_WHOLE, /* all queries, on one rank: on as many ranks at once as there are cores */
+} weft_layer_against;
+typedef struct weft_layer_way { /* one way of MPI progress, or the only way of another transport */
     const char *name;
-    double seconds, exposed, flight; /* medians over the repeats */
+    double seconds, exposed, flight; /* medians over the repeats, of the slowest rank; flight: a transfer under way */
+    double cpu;                      /* of the busiest rank */
+    double alone, alone_cpu;         /* OWN: of the slowest rank; WHOLE: of one rank, mean of those that did it */
+    /* OWN: time alone over time in the layer, of the rank where that is lowest, and of all ranks together; WHOLE: 0 */
+    double share, share_mean;
+    double cpu_share;  /* processor time: OWN: as share; WHOLE: (alone / ranks) over the layer's on the busiest rank */
+    double steps;      /* OWN: seconds in kernels, step by step, over those in one piece, of all ranks */
 } weft_layer_way;
 typedef struct weft_layer_bench {
-    int ways;
+    int ways, repeats;
     weft_layer_way way[2];
     int64_t bytes, messages; /* of all ranks, per layer */
     size_t pool_bytes;       /* of the rank with most */
@@ -187,7 +198,8 @@ typedef struct weft_layer_bench {
 } weft_layer_bench;
 /* The made case of run->o->make on the ranks of the world; under MPI by callback and by helper thread in turn, or only
  * in the way that `progress` names (NULL: both). COLLECTIVE */
-weft_status weft_bench_attention(weft_world *world, const weft_run *run, const char *progress, weft_layer_bench *out);
+weft_status weft_bench_attention(weft_world *world, const weft_run *run, const char *progress,
+                                 weft_layer_against against, weft_layer_bench *out);
 
 /* What attention reaches on one rank, beside what its arithmetic units do in the same seconds. Shares and rates are of
  * the operations that visible pairs ask for: 2 (D + Dv) forward and 2 (3 D + 2 Dv) backward per pair and query head. */

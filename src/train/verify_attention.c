@@ -23,7 +23,7 @@ int64_t weft__case_width(const weft_attention_case *c, int i)
     }
 }
 
-static weft_status take_rows(weft_attention_case *c, int i, int rank)
+weft_status weft__case_take(weft_attention_case *c, int i, int rank)
 {
     const weft_shard *s = weft__case_shard(c, i);
     int64_t rows = s->rows[rank], width = weft__case_width(c, i), *index = NULL, *pos = NULL;
@@ -54,16 +54,23 @@ static weft_status convert_heads(weft_attention_case *c, const weft_view *v, con
     return WEFT_OK;
 }
 
-weft_status weft__case_prepare(weft_attention_case *c)
+weft_status weft__case_cut(weft_attention_case *c)
 {
     weft_cp_problem *p = &c->problem;
-    int P = weft_comm_size(c->comm), me = weft_comm_rank(c->comm);
+    int P = weft_comm_size(c->comm);
     int64_t capacity = weft_shard_capacity(c->run->layout, p->B, p->T, p->max_docs, P);
     WEFT_TRY(weft_shard_alloc(&c->shard_kv, c->arena, P, capacity));
     WEFT_TRY(weft_shard_make(&c->shard_kv, c->run->layout, &c->docs, 0));
     WEFT_TRY(weft_shard_alloc(&c->shard_q, c->arena, P, capacity));
-    WEFT_TRY(weft_shard_make(&c->shard_q, c->run->layout, &c->q_docs, 0));
-    for (int i = 0; i < WEFT_CASE_TENSORS; i++) WEFT_TRY(take_rows(c, i, me));
+    return weft_shard_make(&c->shard_q, c->run->layout, &c->q_docs, 0);
+}
+
+weft_status weft__case_prepare(weft_attention_case *c)
+{
+    weft_cp_problem *p = &c->problem;
+    int me = weft_comm_rank(c->comm);
+    WEFT_TRY(weft__case_cut(c));
+    for (int i = 0; i < WEFT_CASE_TENSORS; i++) WEFT_TRY(weft__case_take(c, i, me));
     int64_t stats = c->shard_q.rows[me] * p->H;
     size_t real = weft_dtype_size(c->R);
     WEFT_TRY(weft_arena_alloc(c->arena, stats, real, "max", &c->m));

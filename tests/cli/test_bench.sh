@@ -54,6 +54,23 @@ assert parts["other"] < 0.2 * r["seconds"], parts  # a step of a millisecond: no
 assert 0 < r["loss"] < math.log(259), r["loss"]  # it has learned its one batch, a little
 assert r["tokens"] == 64 and r["products_alone"] > 0
 PY
+# a layer beside the same work without exchange: times and shares belong together
+for against in own whole; do
+  good bench cp --cp 3 --threads 1 --cp-strategy ring --against $against --make 'T=300 H=2/1 D=16 causal' --format jsonl
+  python3 - "$tmp/stdout" $against <<'PY' || fail "bench cp --against $against: the numbers do not agree: $(cat "$tmp/stdout")"
+import json, sys
+r = json.loads(open(sys.argv[1]).read())
+assert r["ranks"] == 3 and r["repeats"] >= 3 and r["against"] == sys.argv[2] and r["messages"] == 6 + 6 + 6, r  # K,V, K,V again, sums
+assert 0 < r["alone_cpu"] and 0 < r["alone"] and 0 < r["cpu_share"] < 3, r
+own = sys.argv[2] == "own"
+assert (0 < r["share"] <= r["share_mean"] < 3) == own and (r["steps"] > 0) == own, r
+PY
+done
+good bench cp --threads 1 --against own --make 'T=64 H=1 D=8'
+grep -q '^own work .* share' "$tmp/stdout" || fail "bench cp --against own prints no share: $(cat "$tmp/stdout")"
+refused 'text or jsonl' bench cp --format md
+refused 'none|own|whole' bench cp --against half
+refused 'no use for the option bench.against' bench attention --against own
 refused 'text or jsonl' bench step --format csv
 refused 'weft train shows' bench step --cp 2
 refused 'bench step has no use for the option attention.make' bench step --make 'T=8 H=1 D=8'
