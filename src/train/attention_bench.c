@@ -46,8 +46,8 @@ static weft_status choose_ways(bench *b, const char *progress)
     return st == WEFT_ERR_REFUSED && !only_helper ? WEFT_OK : st;
 }
 
-/* The whole is done by as many ranks as keep all cores busy, as they are in the layer: alone on an idle machine it would
- * run at another clock rate. */
+/* The whole is done by as many ranks as keep all cores busy, as they are in the layer: alone on an idle machine it
+ * would run at another clock rate. */
 static weft_status open_alone(bench *b, const weft_kern *kern)
 {
     int cpus, sharers, rank = weft_comm_rank(b->c->comm);

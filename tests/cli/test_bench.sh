@@ -56,8 +56,9 @@ assert r["tokens"] == 64 and r["products_alone"] > 0
 PY
 # a layer beside the same work without exchange: times and shares belong together
 for against in own whole; do
-  good bench cp --cp 3 --threads 1 --cp-strategy ring --against $against --make 'T=300 H=2/1 D=16 causal' --format jsonl
-  python3 - "$tmp/stdout" $against <<'PY' || fail "bench cp --against $against: the numbers do not agree: $(cat "$tmp/stdout")"
+  good bench cp --cp 3 --threads 1 --cp-strategy ring --make 'T=300 H=2/1 D=16 causal' \
+    --against $against --format jsonl
+  python3 - "$tmp/stdout" $against <<'PY' || fail "bench cp --against $against: the numbers do not agree"
 import json, sys
 r = json.loads(open(sys.argv[1]).read())
 assert r["ranks"] == 3 and r["repeats"] >= 3 and r["against"] == sys.argv[2] and r["messages"] == 6 + 6 + 6, r  # K,V, K,V again, sums
