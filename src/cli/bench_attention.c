@@ -109,8 +109,7 @@ static weft_status body(weft_cli *cli, weft_world *world)
     return WEFT_OK;
 }
 
-static const char *const uses[] = {"parallel.cp", "attention.dropout", "bench.format",
-                                   "run.isa",     "run.threads",       "run.timeout",
-                                   NULL};
+static const char *const uses[] = {"parallel.cp", "attention.dropout", "bench.format", "bench.repeats",
+                                   "run.isa",     "run.threads",       "run.timeout",  NULL};
 
 const weft_bench weft_bench_attention_kernels = {"attention", 1, true, uses, check, body};

@@ -71,7 +71,8 @@ static weft_status body(weft_cli *cli, weft_world *world)
     return st;
 }
 
-static const char *const uses[] = {"parallel.cp", "model.",        "train.", "bench.format", "run.isa", "run.threads",
-                                   "run.timeout", "run.precision", NULL};
+static const char *const uses[] = {"parallel.cp",   "model.",  "train.",      "bench.format",
+                                   "bench.repeats", "run.isa", "run.threads", "run.timeout",
+                                   "run.precision", NULL};
 
 const weft_bench weft_bench_step = {"step", 1, false, uses, check, body};

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_UP = 2, REPEATS_MIN = 3, REPEATS_MAX = 9, WAYS_MAX = 2 };
+enum { WARM_UP = 2, REPEATS_MIN = 3, REPEATS_MANY = 9, REPEATS_MAX = WEFT_BENCH_REPEATS_MAX, WAYS_MAX = 2 };
 static const double enough_seconds = 20; /* no more warming up than once, and repeats than the minimum, past these */
 
 typedef struct run_of { double seconds, cpu, kernels; } run_of; /* kernels: seconds in attention kernels */
@@ -131,8 +131,10 @@ static weft_status repeat(bench *b)
         WEFT_TRY(once(b, -1));
         WEFT_TRY(spent(b, begin, &enough));
     }
+    int64_t given = b->c->run->o->bench_repeats, least = given ? given : REPEATS_MIN,
+            most = given ? given : REPEATS_MANY;
     begin = weft_now(&b->c->ctx->clock);
-    for (enough = false; b->repeats < REPEATS_MIN || (b->repeats < REPEATS_MAX && !enough); b->repeats++) {
+    for (enough = false; b->repeats < least || (b->repeats < most && !enough); b->repeats++) {
         WEFT_TRY(once(b, b->repeats));
         WEFT_TRY(spent(b, begin, &enough));
     }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEATS_MIN = 5, REPEATS_MAX = 15 };
+enum { REPEATS_MIN = 5, REPEATS_MAX = WEFT_BENCH_REPEATS_MAX };
 static const double run_seconds = 0.03, roof_seconds = 0.01; /* what one measurement takes at least */
 static const double enough_seconds = 4;                      /* no more repeats than the minimum past these */
 
@@ -85,14 +85,17 @@ static weft_status timed(bench *b, int direction, double *seconds)
     return WEFT_OK;
 }
 
-/* The first runs touch all memory; the second ones say how many make a measurement. */
+static bool needs_backward(const bench *b) { return b->wanted[WEFT_BENCH_BACKWARD] || b->wanted[WEFT_BENCH_BOTH]; }
+
+/* The first runs touch all memory; where they were short, second ones say how many make a measurement. */
 static weft_status warm_up(bench *b)
 {
     for (int direction = 0; direction < 2; direction++) {
         double seconds;
+        if (direction == WEFT_BENCH_BACKWARD && !needs_backward(b)) continue;
         b->inner[direction] = 1;
         WEFT_TRY(timed(b, direction, &seconds));
-        WEFT_TRY(timed(b, direction, &seconds));
+        if (seconds < 10 * run_seconds) WEFT_TRY(timed(b, direction, &seconds));
         b->inner[direction] = 1 + (int64_t)(run_seconds / (seconds > 1e-9 ? seconds : 1e-9));
     }
     return WEFT_OK;
@@ -106,7 +109,7 @@ static weft_status repeat(bench *b)
     double between = roof(b);
     f->roof = (before + between) / 2;
     b->x[WEFT_BENCH_BOTH][b->repeats] = *f;
-    if (b->wanted[WEFT_BENCH_BACKWARD] || b->wanted[WEFT_BENCH_BOTH]) {
+    if (needs_backward(b)) {
         WEFT_TRY(timed(b, WEFT_BENCH_BACKWARD, &r->seconds));
         double after = roof(b);
         r->roof = (between + after) / 2;
@@ -183,8 +186,9 @@ static weft_status measure(bench *b)
     b->io = weft__case_io(c);
     WEFT_TRY(weft_cp_bind(b->plan, 0, weft__case_queries(c), &c->shard_kv));
     WEFT_TRY(warm_up(b));
+    int64_t given = c->run->o->bench_repeats, least = given ? given : REPEATS_MIN, most = given ? given : REPEATS_MAX;
     double begin = weft_now(clock);
-    while (b->repeats < REPEATS_MIN || (b->repeats < REPEATS_MAX && weft_now(clock) - begin < enough_seconds))
+    while (b->repeats < least || (b->repeats < most && weft_now(clock) - begin < enough_seconds))
         WEFT_TRY(repeat(b));
     return WEFT_OK;
 }

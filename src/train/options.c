@@ -171,6 +171,8 @@ static const weft_opt table[] = {
      "dropout of the attention probabilities, by address; --out also writes dropout_mask", A | B},
     {"bench.format", "format", NULL, WEFT_OPT_ENUM, OFF(bench_format), "text", "text|md|csv|jsonl", NO_LIMIT,
      "how benches print their table", B},
+    {"bench.repeats", "repeats", NULL, WEFT_OPT_INT, OFF(bench_repeats), "0", NULL, 0, WEFT_BENCH_REPEATS_MAX,
+     "measure so many times (0: by the time that it takes)", B},
     {"bench.against", "against", NULL, WEFT_OPT_ENUM, OFF(bench_against), "none", "none|own|whole", NO_LIMIT,
      "bench cp: beside the layer, each rank's own queries with all keys at hand (own), or all of it on one rank "
      "(whole)", B},

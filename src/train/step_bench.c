@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { WARM_UP = 2, REPEATS_MIN = 5, REPEATS_MAX = 25 };
+enum { REPEATS_MIN = 5, REPEATS_MAX = 25 };
 static const double enough_seconds = 10; /* no more repeats than the minimum past these */
 
 typedef struct sample {
@@ -104,39 +104,51 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The products of a step once more, on the same operands. Gradients and activations are garbage afterwards. */
-static weft_status products_alone(bench *b, weft_step_bench *out)
+/* How often something is measured: as asked, or by the time that it takes. */
+static bool enough(const bench *b, int done, int least, double begin)
 {
-    weft_gemm *gemm = b->engine.gemm;
-    weft_gemm_args *log = NULL;
-    double seconds[REPEATS_MIN];
-    weft_gemm_record(gemm, NULL, 0);
-    WEFT_TRY(one_step(b));
-    out->products = weft_gemm_recorded(gemm);
-    WEFT_TRY(WEFT_NEW(b->arena, out->products, "products", &log));
-    weft_gemm_record(gemm, log, out->products);
-    WEFT_TRY(one_step(b));
-    weft_gemm_record(gemm, NULL, 0);
-    for (int r = 0; r < REPEATS_MIN; r++) {
+    int64_t given = b->run->o->bench_repeats;
+    if (given) return done >= given;
+    return done >= REPEATS_MAX || (done >= least && weft_now(&b->ctx->clock) - begin >= enough_seconds);
+}
+
+/* Two steps that do not count. The first also counts matrix products, the second writes them down. */
+static weft_status warm_up(bench *b, weft_step_bench *out, weft_gemm_args **log)
+{
+    sample unused;
+    weft_gemm_record(b->engine.gemm, NULL, 0);
+    WEFT_TRY(timed_step(b, &unused));
+    out->products = weft_gemm_recorded(b->engine.gemm);
+    WEFT_TRY(WEFT_NEW(b->arena, out->products, "products", log));
+    weft_gemm_record(b->engine.gemm, *log, out->products);
+    WEFT_TRY(timed_step(b, &unused));
+    weft_gemm_record(b->engine.gemm, NULL, 0);
+    return WEFT_OK;
+}
+
+/* The products of a step once more, on the same operands. Gradients and activations are garbage afterwards. The best
+ * of several times: what stands between products is what is asked about. */
+static weft_status products_alone(bench *b, weft_step_bench *out, const weft_gemm_args *log)
+{
+    double start = weft_now(&b->ctx->clock);
+    int done = 0;
+    do {
         double begin = weft_now(&b->ctx->clock);
-        for (int64_t i = 0; i < out->products; i++) WEFT_TRY(weft_gemm_run(gemm, &log[i], NULL));
-        seconds[r] = weft_now(&b->ctx->clock) - begin;
-    }
-    out->products_alone = seconds[0];
-    for (int r = 1; r < REPEATS_MIN; r++) /* the best: what stands between products is what is asked about */
-        if (seconds[r] < out->products_alone) out->products_alone = seconds[r];
+        for (int64_t i = 0; i < out->products; i++) WEFT_TRY(weft_gemm_run(b->engine.gemm, &log[i], NULL));
+        double seconds = weft_now(&b->ctx->clock) - begin;
+        if (done++ == 0 || seconds < out->products_alone) out->products_alone = seconds;
+    } while (done < REPEATS_MIN && !enough(b, done, REPEATS_MIN, start));
     return WEFT_OK;
 }
 
 static weft_status measure(bench *b, weft_step_bench *out)
 {
-    sample unused;
-    for (int i = 0; i < WARM_UP; i++) WEFT_TRY(timed_step(b, &unused));
+    weft_gemm_args *log = NULL;
+    WEFT_TRY(warm_up(b, out, &log));
     double begin = weft_now(&b->ctx->clock);
-    while (b->repeats < REPEATS_MIN || (b->repeats < REPEATS_MAX && weft_now(&b->ctx->clock) - begin < enough_seconds))
-        WEFT_TRY(timed_step(b, &b->x[b->repeats++]));
+    while (!enough(b, b->repeats, REPEATS_MIN, begin)) WEFT_TRY(timed_step(b, &b->x[b->repeats++]));
     out->loss = b->loss;
-    WEFT_TRY(products_alone(b, out));
+    WEFT_TRY(products_alone(b, out, log));
     qsort(b->x, (size_t)b->repeats, sizeof *b->x, ascending);
     const sample *median = &b->x[b->repeats / 2];
     out->seconds = median->seconds;

@@ -43,7 +43,7 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     bool overwrite;
 
     const char *make, *bench_format, *bench_against;
-    int64_t spot;
+    int64_t bench_repeats, spot;
     double dropout;
 
     const char *sim_strategies, *sim_layouts, *sim_docs, *sim_trace, *sim_trace_ranks;
@@ -172,6 +172,8 @@ weft_status weft_report_add(weft_report *r, const char *name, double error, doub
 void weft_report_stage(const weft_report *r, const char *text);
 /* Rank 0's number of failures, on every rank. COLLECTIVE */
 weft_status weft_report_share(weft_comm *comm, weft_report *r);
+
+enum { WEFT_BENCH_REPEATS_MAX = 15 };
 
 /* One attention layer, forward and backward, timed for `weft bench cp`. */
 typedef enum weft_layer_against { /* with what it is compared; the order of --against */

@@ -22,6 +22,8 @@ for r, operations in zip(rows, (2 * (16 + 8), 2 * (3 * 16 + 2 * 8), 2 * (4 * 16 
     # no kernel beats the roof; on a busy machine a share may be small
     assert r["roof"] == 0 or 0 < r["share"] < 1.05, r
 PY
+good bench attention "$case" --threads 1 --format jsonl --repeats 2
+[ "$(grep -c '"repeats": 2,' "$tmp/stdout")" = 3 ] || fail "bench attention --repeats 2: $(cat "$tmp/stdout")"
 for format in md csv; do
   good bench attention "$case" --threads 1 --format $format
   [ "$(grep -c 'causal' "$tmp/stdout")" = 3 ] || fail "bench attention --format $format prints not three rows"
@@ -61,7 +63,8 @@ for against in own whole; do
   python3 - "$tmp/stdout" $against <<'PY' || fail "bench cp --against $against: the numbers do not agree"
 import json, sys
 r = json.loads(open(sys.argv[1]).read())
-assert r["ranks"] == 3 and r["repeats"] >= 3 and r["against"] == sys.argv[2] and r["messages"] == 6 + 6 + 6, r  # K,V, K,V again, sums
+assert r["ranks"] == 3 and r["repeats"] >= 3 and r["against"] == sys.argv[2], r
+assert r["messages"] == 6 + 6 + 6, r  # K,V, K,V again, sums
 assert 0 < r["alone_cpu"] and 0 < r["alone"] and 0 < r["cpu_share"] < 3, r
 own = sys.argv[2] == "own"
 assert (0 < r["share"] <= r["share_mean"] < 3) == own and (r["steps"] > 0) == own, r
@@ -69,9 +72,14 @@ PY
 done
 good bench cp --threads 1 --against own --make 'T=64 H=1 D=8'
 grep -q '^own work .* share' "$tmp/stdout" || fail "bench cp --against own prints no share: $(cat "$tmp/stdout")"
+good bench cp --threads 1 --make 'T=64 H=1 D=8' --repeats 2
+grep -q 'the median of 2$' "$tmp/stdout" || fail "bench cp --repeats 2: $(cat "$tmp/stdout")"
 refused 'text or jsonl' bench cp --format md
+refused 'repeats' bench cp --repeats 16
 refused 'none|own|whole' bench cp --against half
 refused 'no use for the option bench.against' bench attention --against own
+good bench step $model --threads 1 --repeats 1
+grep -q 'spread 0.0 % of 1)' "$tmp/stdout" || fail "bench step --repeats 1: $(grep step "$tmp/stdout")"
 refused 'text or jsonl' bench step --format csv
 refused 'weft train shows' bench step --cp 2
 refused 'bench step has no use for the option attention.make' bench step --make 'T=8 H=1 D=8'
