@@ -191,6 +191,21 @@ static void long_rows(void **state)
     check_all(&c, 1, false, false, 1, "1001 tokens, one head");
 }
 
+/* Enough keys for kernels that take several tiles of keys at a time; windows that begin and end inside of such. */
+static void many_keys(void **state)
+{
+    (void)state;
+    static const weft_mask mask[] = {{true, -1, -1, 0}, {true, 700, -1, 0}, {false, 130, 650, 0}};
+    for (int i = 0; i < 3; i++) {
+        attention_case c;
+        case_init(&c, 2, 1, 24, 40);
+        case_add_pair(&c, 0, 75, 3, 40, 0, 3001, 0, 1);
+        case_end_call(&c);
+        c.d.mask = mask[i];
+        check_all(&c, 1, false, false, 1, "75 queries of 3001 keys");
+    }
+}
+
 /* Rows that no key reaches: output 0, lse -inf (the sink), gradient 0, and no NaN anywhere. */
 static void empty_rows(void **state)
 {
@@ -464,7 +479,7 @@ int main(void)
         cmocka_unit_test(documents),
         cmocka_unit_test(sparse_queries),
         cmocka_unit_test(runs),
-        cmocka_unit_test(long_rows),
+        cmocka_unit_test(long_rows), cmocka_unit_test(many_keys),
         cmocka_unit_test(empty_rows),
         cmocka_unit_test(central_differences),
         cmocka_unit_test(g05_documents_do_not_see_each_other),

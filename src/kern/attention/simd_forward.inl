@@ -1,47 +1,62 @@
 /* simd_forward.inl — forward with queries along the lanes:
  *   S^T[keys x lanes] = K Q^T      P^T = exp(S^T - m)      O^T[Dv x lanes] += V^T P^T
- * In this orientation K and V are only broadcast (never transposed), maximum and sum of a row need no
- * reduction across lanes, and P^T comes out in the layout that the second product wants. Q^T and O^T are
- * turned once per tile of queries. */
+ * In this orientation K and V are only broadcast (never transposed for the products), maximum and sum of a row need no
+ * reduction across lanes, and P^T comes out in the layout that the second product wants. Q^T and O^T are turned once
+ * per tile of queries. A tile is worked on panel by panel, so that the scores of a panel stay in the first-level cache
+ * from the first product through the softmax to the second. */
 
-enum { FWD_TILES = 8 }; /* tiles that share one packed tile of K,V; does not change results */
+/* Tiles that share packed K,V, at most, and the bytes of Q^T and O^T that all of them may take (half a second-level
+ * cache of 1 MB). Do not change results. */
+enum { FWD_TILES = 16, FWD_BYTES = 1 << 19 };
 
 typedef struct fwd_tile {
     lanes t;
-    float *qt, *ot; /* [D x LANES], [Dv x LANES] */
-    float m[LANES], l[LANES];
+    float *qt, *ot; /* panels of D and of Dv rows */
+    float m[LANES], l[LANES]; /* m counts powers of two: log2(e) times that of the arrays */
+    bool sees[LANES];         /* a key of this call */
     drop_lanes drop;
 } fwd_tile;
 
 typedef struct fwd_buffers {
-    float *k, *v;    /* [KEYS x padded(D)], [KEYS x padded(Dv)] */
-    float *s, *rows; /* [KEYS x LANES], [LANES x padded(max(D, Dv))] */
+    float *k, *v;    /* packed K [KEYS x D], packed V^T [Dv x KEYS] */
+    float *s, *rows; /* [KEYS x PANEL], panels of LANES rows */
     fwd_tile tile[FWD_TILES];
     const dropout *dropout;
     drop_block drop;
 } fwd_buffers;
 
-static size_t forward_floats(const weft_attn_desc *d)
+static int64_t forward_tile_floats(const weft_attn_desc *d) { return LANES * (int64_t)(d->D + d->Dv); }
+
+static int forward_tiles_max(const weft_attn_desc *d)
 {
-    size_t dp = (size_t)padded(d->D), vp = (size_t)padded(d->Dv);
-    return KEYS * (dp + vp + LANES) + LANES * (dp > vp ? dp : vp) + FWD_TILES * LANES * (size_t)(d->D + d->Dv);
+    int64_t fit = FWD_BYTES / (forward_tile_floats(d) * (int64_t)sizeof(float));
+    return (int)weft_max_i64(4, weft_min_i64(FWD_TILES, fit));
 }
+
+static int64_t round_floats(int64_t n) { return (n + 15) / 16 * 16; } /* whole cache lines */
 
 static float *carve(float **from, int64_t floats)
 {
     float *p = *from;
-    *from += floats;
+    *from += round_floats(floats);
     return p;
+}
+
+static int64_t forward_rows_floats(const weft_attn_desc *d) { return panel_floats(LANES, d->D > d->Dv ? d->D : d->Dv); }
+
+static size_t forward_floats(const weft_attn_desc *d)
+{
+    return (size_t)(round_floats(packed_floats(KEYS, d->D)) + round_floats(packed_floats(d->Dv, KEYS)) + KEYS * PANEL +
+                    forward_rows_floats(d) + forward_tiles_max(d) * forward_tile_floats(d));
 }
 
 static void forward_carve(fwd_buffers *b, const weft_attn_desc *d, float *work)
 {
-    int dp = padded(d->D), vp = padded(d->Dv);
-    b->k = carve(&work, KEYS * dp);
-    b->v = carve(&work, KEYS * vp);
-    b->s = carve(&work, KEYS * LANES);
-    b->rows = carve(&work, LANES * (dp > vp ? dp : vp));
-    for (int i = 0; i < FWD_TILES; i++) {
+    b->k = carve(&work, packed_floats(KEYS, d->D));
+    b->v = carve(&work, packed_floats(d->Dv, KEYS));
+    b->s = carve(&work, KEYS * PANEL);
+    b->rows = carve(&work, forward_rows_floats(d));
+    for (int i = 0; i < forward_tiles_max(d); i++) {
         b->tile[i].qt = carve(&work, LANES * d->D);
         b->tile[i].ot = carve(&work, LANES * d->Dv);
     }
@@ -50,26 +65,47 @@ static void forward_carve(fwd_buffers *b, const weft_attn_desc *d, float *work)
 /* The state of the lanes from and to the arrays: once per tile and pair. */
 static void state_in(fwd_tile *f, float *rows, const weft_attn_desc *d, const weft_attn_fwd_io *io)
 {
-    lanes_in(rows, &f->t, io->acc, (int64_t)d->H * d->Dv, WEFT_PREC_F32, d->Dv);
-    transpose(f->ot, LANES, rows, padded(d->Dv), f->t.n, d->Dv);
+    float by[LANES];
+    memset(f->sees, 0, sizeof f->sees);
     for (int x = 0; x < f->t.nv * VLEN; x++) {
         bool real = x < f->t.n;
-        int64_t at = real ? f->t.row[x] * d->H + f->t.head[x] : 0;
+        int64_t at = real ? lane_at(&f->t, d, x, 1) : 0;
         f->m[x] = real ? ((const float *)io->m)[at] : -INFINITY;
         f->l[x] = real ? ((const float *)io->l)[at] : 0;
     }
+    for (int x = 0; x < f->t.n; x += VLEN) {
+        V factor;
+        vstore(f->m + x, to_base2(vload(f->m + x), &factor));
+        vstore(f->l + x, vmul(vload(f->l + x), factor));
+        vstore(by + x, factor);
+    }
+    lanes_in(rows, &f->t, io->acc, (int64_t)d->H * d->Dv, WEFT_PREC_F32, d->Dv);
+    for (int x = 0; x < f->t.n; x++)
+        for (int y = 0; y < d->Dv && by[x] != 1; y += VLEN) {
+            float *at = rows + lane_vector(x, y);
+            vstore(at, vmul(vload(at), vset(by[x])));
+        }
+    turn(f->ot, d->Dv, rows, LANES, f->t.n, d->Dv);
 }
 
+/* A lane that saw nothing keeps its state bit for bit. */
 static void state_out(const fwd_tile *f, float *rows, const weft_attn_desc *d, const weft_attn_fwd_io *io)
 {
-    int vp = padded(d->Dv);
-    /* a block past the last row of O^T is never read: rows beyond Dv become lanes that are not stored */
-    transpose(rows, vp, f->ot, LANES, d->Dv, f->t.n);
+    float m[LANES], by[LANES];
+    turn(rows, LANES, f->ot, d->Dv, d->Dv, f->t.n);
+    for (int x = 0; x < f->t.n; x += VLEN) {
+        V factor;
+        vstore(m + x, from_base2(vload(f->m + x), &factor));
+        vstore(by + x, factor);
+    }
     for (int x = 0; x < f->t.n; x++) {
-        int64_t at = f->t.row[x] * d->H + f->t.head[x];
-        row_out(io->acc, at * d->Dv, WEFT_PREC_F32, rows + x * vp, d->Dv, vset(1));
-        ((float *)io->m)[at] = f->m[x];
-        ((float *)io->l)[at] = f->l[x];
+        int64_t at = lane_at(&f->t, d, x, 1);
+        if (!f->sees[x]) continue;
+        for (int y = 0; y < d->Dv; y += VLEN)
+            row_out(io->acc, at * d->Dv + y, WEFT_PREC_F32, rows + lane_vector(x, y),
+                    d->Dv - y < VLEN ? d->Dv - y : VLEN, vset(by[x]));
+        ((float *)io->m)[at] = m[x];
+        ((float *)io->l)[at] = f->l[x] * by[x];
     }
 }
 
@@ -82,11 +118,11 @@ static inline __attribute__((always_inline)) V column_most(const float *s, int n
     for (; j + 4 <= n; j += 4)
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            V x = vload(s + (j + i) * LANES);
+            V x = vload(s + (j + i) * PANEL);
             top[i] = vmax(negative ? vsub(vzero(), x) : x, top[i]);
         }
     for (; j < n; j++) {
-        V x = vload(s + j * LANES);
+        V x = vload(s + j * PANEL);
         top[0] = vmax(negative ? vsub(vzero(), x) : x, top[0]);
     }
     return vmax(vmax(top[0], top[1]), vmax(top[2], top[3]));
@@ -98,7 +134,7 @@ static inline V column_max(const float *s, int n, float scale)
     return scale < 0 ? vmul(column_most(s, n, true), vset(-scale)) : vmul(column_most(s, n, false), vset(scale));
 }
 
-/* s = exp(scale * s - m) for n keys, in place; returns their sum. */
+/* s = 2^(scale * s - m) for n keys, in place; returns their sum. */
 static inline V column_exp(float *s, int n, V scale, V m)
 {
     V sum[4];
@@ -107,80 +143,86 @@ static inline V column_exp(float *s, int n, V scale, V m)
     for (; j + 4 <= n; j += 4)
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            V e = vexp_low(vfms(vload(s + (j + i) * LANES), scale, m));
-            vstore(s + (j + i) * LANES, e);
+            V e = vexp2(vfms(vload(s + (j + i) * PANEL), scale, m));
+            vstore(s + (j + i) * PANEL, e);
             sum[i] = vadd(sum[i], e);
         }
     for (; j < n; j++) {
-        V e = vexp_low(vfms(vload(s + j * LANES), scale, m));
-        vstore(s + j * LANES, e);
+        V e = vexp2(vfms(vload(s + j * PANEL), scale, m));
+        vstore(s + j * PANEL, e);
         sum[0] = vadd(sum[0], e);
     }
     return vadd(vadd(sum[0], sum[1]), vadd(sum[2], sum[3]));
 }
 
 /* Products to scores in place, hidden ones to -inf (selected: what a hidden key holds cannot leak). */
-static void apply_rules(float *s, int n, int v, const rules *r)
+static void apply_rules(float *s, int lo, int hi, int v, const rules *r)
 {
-    for (int j = 0; j < n; j++) {
-        V unused, y = rules_score(r, vload(s + j * LANES), j, v, &unused);
+    for (int j = lo; j < hi; j++) {
+        V unused, y = rules_score(r, vload(s + j * PANEL), j, v, &unused);
         if (r->masked) y = vsel(rules_visible(r, j, v), y, vset(-INFINITY));
-        vstore(s + j * LANES, y);
+        vstore(s + j * PANEL, y);
     }
 }
 
-static void rescale(float *ot, int rows, int v, V by)
+static void rescale(float *ot, int rows, V by)
 {
-    for (int x = 0; x < rows; x++) vstore(ot + x * LANES + v * VLEN, vmul(by, vload(ot + x * LANES + v * VLEN)));
+    for (int x = 0; x < rows; x++) vstore(ot + x * PANEL, vmul(by, vload(ot + x * PANEL)));
 }
 
-/* One step of online softmax for n keys. A lane that has seen nothing yet keeps m = -inf; it subtracts 0
- * instead, so that -inf - -inf never happens and exp gives 0. */
-static void softmax(fwd_tile *f, float *s, int n, const rules *r, int Dv)
+/* One step of online softmax for keys [lo, hi) of the block and the vector v of lanes, at s and ot. A lane that has
+ * seen nothing yet keeps m = -inf; it subtracts 0 instead, so that -inf - -inf never happens and exp gives 0. */
+static void softmax(fwd_tile *f, float *s, float *ot, int lo, int hi, int v, const rules *r, int Dv)
 {
     bool plain = rules_plain(r);
-    float factor = plain ? r->scale : 1;
-    V scale = vset(factor);
-    for (int v = 0; v < f->t.nv; v++) {
-        float *column = s + v * VLEN;
-        if (!plain) apply_rules(column, n, v, r);
-        V old = vload(f->m + v * VLEN), m = vmax(column_max(column, n, factor), old);
-        V base = vsel(veq(m, vset(-INFINITY)), vzero(), m);
-        V shrink = vexp(vsub(old, base));
-        V sum = column_exp(column, n, scale, base);
-        vstore(f->l + v * VLEN, vfma(vload(f->l + v * VLEN), shrink, sum));
-        vstore(f->m + v * VLEN, m);
-        if (vmask_any(vlt(old, m))) rescale(f->ot, Dv, v, shrink);
-    }
+    float factor = plain ? r->scale * LOG2E : LOG2E;
+    if (!plain) apply_rules(s, lo, hi, v, r);
+    s += lo * PANEL;
+    V old = vload(f->m + v * VLEN), m = vmax(column_max(s, hi - lo, factor), old);
+    V base = vsel(veq(m, vset(-INFINITY)), vzero(), m);
+    V shrink = vexp2(vsub(old, base));
+    V sum = column_exp(s, hi - lo, vset(factor), base);
+    vstore(f->l + v * VLEN, vfma(vload(f->l + v * VLEN), shrink, sum));
+    vstore(f->m + v * VLEN, m);
+    if (vmask_any(vlt(old, m))) rescale(ot, Dv, shrink);
 }
 
-/* Keys [j0, j1) of the pair, packed from row `from` on, for one tile of queries. */
+/* The lanes of panel x against keys [lo, hi) of the block, which starts at row `at` of the packed keys. */
+static void forward_panel(fwd_buffers *b, fwd_tile *f, const weft_attn_desc *d, const rules *r, int at, int x, int lo,
+                          int hi)
+{
+    int v = x * NR, nv = f->t.nv - v < NR ? f->t.nv - v : NR;
+    int64_t kp = d->D * MR + SLACK;
+    mat k = {b->k + (at + lo) / MR * kp, kp, false}, vt = {b->v + (at + lo) * MR, KEYS * MR + SLACK, false};
+    vmat s = {b->s + lo * PANEL, 0, PANEL}, o = {f->ot + x * d->Dv * PANEL, 0, PANEL};
+    gemm(s, k, (vmat){f->qt + x * d->D * PANEL, 0, PANEL}, hi - lo, nv, d->D, false);
+    for (int i = 0; i < nv; i++) softmax(f, b->s + i * VLEN, o.p + i * VLEN, lo, hi, v + i, r, d->Dv);
+    if (b->dropout->on) /* after the sums: l is that of all keys */
+        drop_weights(&b->drop, b->s, lo, hi, b->dropout, &f->drop, v, nv);
+    gemm(o, vt, s, d->Dv, nv, hi - lo, true);
+}
+
+/* Keys [j0, j1) of the pair, packed from row `from` on, for one tile of queries. j0 and `from` are multiples of MR;
+ * rules hide the keys in front of the first visible one. */
 static void forward_block(fwd_buffers *b, fwd_tile *f, const weft_attn_desc *d, const weft_attn_pair *p, int64_t from,
                           int64_t j0, int64_t j1)
 {
     rules r;
-    int n = (int)(j1 - j0), dp = padded(d->D), vp = padded(d->Dv);
-    mat k = {b->k + (j0 - from) * dp, dp, 1}, vt = {b->v + (j0 - from) * vp, 1, vp};
     rules_set(&r, d, p, &f->t, j0, j1);
-    gemm(b->s, LANES, k, f->qt, LANES, n, f->t.nv, d->D, false);
-    softmax(f, b->s, n, &r, d->Dv);
-    if (b->dropout->on) { /* after the sums: l is that of all keys */
-        drop_keys_set(&b->drop.keys, b->dropout, p, j0, j1);
-        drop_weights(&b->drop, b->s, n, b->dropout, &f->drop, f->t.nv);
+    if (b->dropout->on) drop_keys_set(&b->drop.keys, b->dropout, p, j0, j1);
+    for (int x = 0; x < f->t.n; x++) f->sees[x] = f->sees[x] || !r.masked || r.lo[x] < r.hi[x];
+    for (int x = 0; x * NR < f->t.nv; x++) {
+        int lo, hi;
+        rules_span(&r, &f->t, x * PANEL, PANEL, (int)(j1 - j0), &lo, &hi);
+        if (lo < hi) forward_panel(b, f, d, &r, (int)(j0 - from), x, lo, hi);
     }
-    gemm(f->ot, LANES, vt, b->s, LANES, d->Dv, f->t.nv, n, true);
-}
-
-static void pack_keys(float *dst, const void *src, int64_t ld, weft_prec c, int64_t row, int rows, int g, int n)
-{
-    for (int j = 0; j < rows; j++) row_in(dst + j * padded(n), src, (row + j) * ld + (int64_t)g * n, c, n);
 }
 
 static int64_t forward_tiles_per_task(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
 {
     /* several tiles share packed keys, but every thread should get some tasks */
-    int64_t share = tiles_of(p, gr) * d->Hkv / (4 * (int64_t)threads);
-    return threads == 1 ? FWD_TILES : weft_max_i64(1, weft_min_i64(FWD_TILES, share));
+    int64_t share = tiles_of(p, gr) * d->Hkv / (4 * (int64_t)threads), most = forward_tiles_max(d);
+    return threads == 1 ? most : weft_max_i64(1, weft_min_i64(most, share));
 }
 
 static int64_t forward_tasks(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
@@ -188,30 +230,40 @@ static int64_t forward_tasks(const weft_attn_desc *d, const weft_attn_pair *p, c
     return p->nk == 0 ? 0 : weft_ceil_div(tiles_of(p, gr), forward_tiles_per_task(d, p, gr, threads));
 }
 
-static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
-                         weft_prec c, const weft_attn_run *run, int me)
+/* The task's tiles, ready; returns their number and the keys [*lo, *hi) that any of them sees. */
+static int forward_tiles(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
+                         weft_prec c, int threads, int64_t *lo, int64_t *hi)
 {
-    int64_t per = forward_tiles_per_task(d, t->p, &t->gr, run->threads), first = (t->tiles - 1 - t->tile) * per;
+    int64_t per = forward_tiles_per_task(d, t->p, &t->gr, threads), first = (t->tiles - 1 - t->tile) * per;
     int n = (int)weft_min_i64(per, tiles_of(t->p, &t->gr) - first);
-    int64_t lo = t->p->nk, hi = 0;
+    *lo = t->p->nk, *hi = 0;
     for (int i = 0; i < n; i++) {
         fwd_tile *f = &b->tile[i];
         lanes_set(&f->t, d, t->p, &t->gr, first + i);
         if (f->t.lo >= f->t.hi) continue; /* sees nothing: its state stays as it is, bit for bit */
         lanes_in(b->rows, &f->t, io->q, io->q_ld, c, d->D);
-        transpose(f->qt, LANES, b->rows, padded(d->D), f->t.n, d->D);
+        turn(f->qt, d->D, b->rows, LANES, f->t.n, d->D);
         state_in(f, b->rows, d, io);
         if (b->dropout->on) drop_lanes_set(&f->drop, b->dropout, d, t->p, &f->t);
-        lo = weft_min_i64(lo, f->t.lo);
-        hi = weft_max_i64(hi, f->t.hi);
+        *lo = weft_min_i64(*lo, f->t.lo / MR * MR);
+        *hi = weft_max_i64(*hi, f->t.hi);
     }
+    return n;
+}
+
+static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
+                         weft_prec c, const weft_attn_run *run, int me)
+{
+    int64_t lo, hi;
+    int n = forward_tiles(b, d, io, t, c, run->threads, &lo, &hi);
     for (int64_t j = lo / KEYS * KEYS; j < hi; j += KEYS) {
-        int64_t from = weft_max_i64(j, lo), to = weft_min_i64(j + KEYS, hi);
-        pack_keys(b->k, io->k, io->k_ld, c, t->p->k_row + from, (int)(to - from), t->gr.g, d->D);
-        pack_keys(b->v, io->v, io->v_ld, c, t->p->k_row + from, (int)(to - from), t->gr.g, d->Dv);
+        int64_t from = weft_max_i64(j, lo), to = weft_min_i64(j + KEYS, hi), row = t->p->k_row + from;
+        pack_keys(b->k, io->k, io->k_ld, c, row, (int)(to - from), t->gr.g, d->D);
+        pack_turned(b->v, KEYS, io->v, io->v_ld, c, row, (int)(to - from), t->gr.g, d->Dv);
         for (int i = 0; i < n; i++) {
-            int64_t j0 = weft_max_i64(from, b->tile[i].t.lo), j1 = weft_min_i64(to, b->tile[i].t.hi);
-            if (j0 < j1) forward_block(b, &b->tile[i], d, t->p, from, j0, j1);
+            const lanes *l = &b->tile[i].t;
+            int64_t j0 = weft_max_i64(from, l->lo / MR * MR), j1 = weft_min_i64(to, l->hi);
+            if (l->lo < l->hi && j0 < j1) forward_block(b, &b->tile[i], d, t->p, from, j0, j1);
         }
         if (me == 0 && run->poll) run->poll(run->poll_ud);
     }

@@ -1,84 +1,94 @@
 /* simd_gemm.inl — the one matrix kernel behind all seven products of attention:
  *   C[m x n] (+)= A[m x k] B[k x n],   n a whole number of vectors, everything fp32
- * A is read element by element and broadcast, so it may have any strides (a transpose costs nothing); B and C
- * are rows of vectors. A block of MR x NR vectors of C stays in registers while k runs.
+ * A is read element by element and broadcast, in panels of MR rows: packed ones (k runs over columns of MR
+ * elements), or rows of a block of scores as they lie. B and C are rows of vectors in panels of PANEL
+ * columns. A block of MR rows and one panel of C stays in registers while k runs.
+ *
+ * Narrow panels, because a panel of B (k rows, 15 KB for 120) is read again for every MR rows and must stay in the
+ * first-level cache, while A streams by once.
  *
  * Every element of A B is one chain of fused multiply-adds over k in ascending order, whatever block it falls
  * into: so results do not depend on how m and n were cut. C is added last: its loads are not waited for, and a
  * long sum is a sum of short ones. */
 
-#define MR 6
+#define NR 2
 #if VLEN == 16
-#define NR 4 /* 24 accumulators + 4 of B + 1 of A of 32 registers */
+#define MR 12 /* 24 accumulators + 2 of B + 1 of A of 32 registers */
+#define ROWS_UP_TO_MR(X, nr) X(1, nr) X(2, nr) X(3, nr) X(4, nr) X(5, nr) X(6, nr) X(7, nr) X(8, nr) X(9, nr) \
+    X(10, nr) X(11, nr) X(12, nr)
 #else
-#define NR 2 /* 12 + 2 + 1 of 16 */
+#define MR 6 /* 12 + 2 + 1 of 16 */
+#define ROWS_UP_TO_MR(X, nr) X(1, nr) X(2, nr) X(3, nr) X(4, nr) X(5, nr) X(6, nr)
 #endif
+/* LANES query rows make one tile; with KEYS keys they make one block of scores, S^T[KEYS x LANES]. */
+enum { PANEL = NR * VLEN, LANES = 64, KEYS = 120 };
+_Static_assert(LANES % PANEL == 0 && KEYS % MR == 0, "whole panels");
 
-typedef struct mat { /* a[i * rs + k * cs] */
+static inline int panels(int n) { return (n + PANEL - 1) / PANEL; }
+
+typedef struct mat { /* element (i, k) of a panel: a[k * MR + i], or a[i * LANES + k] of scores */
     const float *a;
-    int64_t rs, cs;
+    int64_t ps; /* from panel to panel */
+    bool scores;
 } mat;
 
-static inline __attribute__((always_inline)) void block(float *c, int64_t ldc, mat a, const float *b, int64_t ldb,
-                                                        int k, bool add, const int mr, const int nr)
+typedef struct vmat { /* element (i, j): p[j / PANEL * ps + i * ld + j % PANEL] */
+    float *p;
+    int64_t ps, ld;
+} vmat;
+
+static inline __attribute__((always_inline)) void block(float *c, int64_t ldc, const float *a, int64_t rs, int64_t cs,
+                                                        const float *b, int64_t ldb, int k, bool add, const int mr,
+                                                        const int nr)
 {
     V acc[MR][NR];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int i = 0; i < mr; i++)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int j = 0; j < nr; j++) acc[i][j] = vzero();
     for (int x = 0; x < k; x++) {
         V bv[NR];
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int j = 0; j < nr; j++) bv[j] = vload(b + j * VLEN);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
         for (int i = 0; i < mr; i++) {
-            V av = vset(a.a[i * a.rs]);
-#pragma GCC unroll 4
+            V av = vset(a[i * rs]);
+#pragma GCC unroll 2
             for (int j = 0; j < nr; j++) acc[i][j] = vfma(av, bv[j], acc[i][j]);
         }
-        a.a += a.cs;
+        a += cs;
         b += ldb;
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int i = 0; i < mr; i++, c += ldc)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int j = 0; j < nr; j++) vstore(c + j * VLEN, add ? vadd(vload(c + j * VLEN), acc[i][j]) : acc[i][j]);
 }
 
+/* Constant strides of A leave registers for its addresses. */
 typedef void (*block_fn)(float *c, int64_t ldc, mat a, const float *b, int64_t ldb, int k, bool add);
 #define BLOCK(mr, nr) \
     static void block_##mr##x##nr(float *c, int64_t ldc, mat a, const float *b, int64_t ldb, int k, bool add) \
     { \
-        block(c, ldc, a, b, ldb, k, add, mr, nr); \
+        if (a.scores) block(c, ldc, a.a, LANES, 1, b, ldb, k, add, mr, nr); \
+        else block(c, ldc, a.a, 1, MR, b, ldb, k, add, mr, nr); \
     }
-#define BLOCKS(nr) BLOCK(1, nr) BLOCK(2, nr) BLOCK(3, nr) BLOCK(4, nr) BLOCK(5, nr) BLOCK(6, nr)
-#define BLOCK_ROW(nr) {block_1x##nr, block_2x##nr, block_3x##nr, block_4x##nr, block_5x##nr, block_6x##nr}
-BLOCKS(1)
-BLOCKS(2)
-#if NR == 4
-BLOCKS(3)
-BLOCKS(4)
-#endif
+ROWS_UP_TO_MR(BLOCK, 1)
+ROWS_UP_TO_MR(BLOCK, 2)
 
-static void gemm(float *c, int64_t ldc, mat a, const float *b, int64_t ldb, int m, int vectors, int k, bool add)
+/* `vectors` vectors of C's first columns. */
+static void gemm(vmat c, mat a, vmat b, int m, int vectors, int k, bool add)
 {
-    static const block_fn table[NR][MR] = {
-        BLOCK_ROW(1), BLOCK_ROW(2),
-#if NR == 4
-        BLOCK_ROW(3), BLOCK_ROW(4),
-#endif
-    };
-    for (int j = 0; j < vectors; j += NR) {
-        const block_fn *row = table[(vectors - j < NR ? vectors - j : NR) - 1];
-        for (int i = 0; i < m; i += MR) {
-            int mr = m - i < MR ? m - i : MR;
-            mat ai = {a.a + i * a.rs, a.rs, a.cs};
-            row[mr - 1](c + i * ldc + j * VLEN, ldc, ai, b + j * VLEN, ldb, k, add);
-        }
+#define NAME(mr, nr) block_##mr##x##nr,
+    static const block_fn table[NR][MR] = {{ROWS_UP_TO_MR(NAME, 1)}, {ROWS_UP_TO_MR(NAME, 2)}};
+#undef NAME
+    for (; vectors > 0; vectors -= NR, c.p += c.ps, b.p += b.ps) {
+        const block_fn *row = table[(vectors < NR ? vectors : NR) - 1];
+        mat ai = a;
+        for (int i = 0; i < m; i += MR, ai.a += a.ps)
+            row[(m - i < MR ? m - i : MR) - 1](c.p + i * c.ld, c.ld, ai, b.p, b.ld, k, add);
     }
 }
 
 #undef BLOCK
-#undef BLOCKS
-#undef BLOCK_ROW
+#undef ROWS_UP_TO_MR

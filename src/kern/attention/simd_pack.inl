@@ -1,8 +1,5 @@
 /* simd_pack.inl — rows of fp32, bf16 or fp16 to rows of fp32 and back; transposes; tiles of query lanes. */
 
-/* LANES query rows make one tile; with KEYS keys they make one block of scores, S^T[KEYS x LANES]. */
-enum { LANES = 64, KEYS = 120 };
-
 static inline int vectors(int n) { return (n + VLEN - 1) / VLEN; }
 static inline int padded(int n) { return vectors(n) * VLEN; }
 
@@ -14,12 +11,6 @@ static inline V vector_in(const void *src, int64_t at, weft_prec c, int n)
     if (c == WEFT_PREC_BF16) LOAD(weft_bf16, vload_bf16);
     LOAD(weft_f16, vload_f16);
 #undef LOAD
-}
-
-/* n elements at src[at] to padded(n) floats; the padding is 0. */
-static inline void row_in(float *dst, const void *src, int64_t at, weft_prec c, int n)
-{
-    for (int x = 0; x < n; x += VLEN) vstore(dst + x, vector_in(src, at + x, c, n - x));
 }
 
 /* dst[at .. at + n) = f * src, rounded. */
@@ -37,12 +28,11 @@ static inline void row_out(void *dst, int64_t at, weft_prec c, const float *src,
 #undef LOOP
 }
 
-/* dst[x] += src[x], x < n */
-static inline void row_add(float *dst, const float *src, int n)
+/* dst += f * src, one vector, of which the first n elements (n may exceed VLEN) */
+static inline void vector_add(float *dst, const float *src, int n, V f)
 {
-    int x = 0;
-    for (; x + VLEN <= n; x += VLEN) vstore(dst + x, vadd(vload(dst + x), vload(src + x)));
-    if (x < n) vstoren(dst + x, vadd(vloadn(dst + x, n - x), vloadn(src + x, n - x)), n - x);
+    if (n >= VLEN) vstore(dst, vfma(f, vload(src), vload(dst)));
+    else vstoren(dst, vfma(f, vloadn(src, n), vloadn(dst, n)), n);
 }
 
 /* dst[c][r] = src[r][c] for c < cols and r < padded(rows); rows past `rows` count as 0. src's rows are readable
@@ -121,10 +111,74 @@ static void lanes_set(lanes *t, const weft_attn_desc *d, const weft_attn_pair *p
     weft_attn_key_range(&d->mask, p, t->q1, &unused, &t->hi);
 }
 
-/* Rows of the lanes, `n` elements per head, to dst[LANES x padded(n)]. */
+/* ---- panels: [panels(n)][rows][PANEL] ------------------------------------------------------------- */
+
+/* Floats of `rows` rows of n elements, or of n columns of `rows` elements. */
+static inline int64_t panel_floats(int rows, int n) { return (int64_t)panels(n) * PANEL * rows; }
+
+/* Element y of row x in panels of LANES rows. */
+static inline int64_t lane_vector(int x, int y)
+{
+    return (int64_t)(y / PANEL) * (LANES * PANEL) + x * PANEL + y % PANEL;
+}
+
+
+/* Rows of the lanes, n elements per head, to panels of LANES rows; padding up to a vector is 0. */
 static void lanes_in(float *dst, const lanes *t, const void *src, int64_t ld, weft_prec c, int n)
 {
-    for (int x = 0; x < t->n; x++) row_in(dst + x * padded(n), src, t->row[x] * ld + (int64_t)t->head[x] * n, c, n);
+    for (int x = 0; x < t->n; x++) {
+        int64_t at = t->row[x] * ld + (int64_t)t->head[x] * n;
+        for (int y = 0; y < n; y += VLEN)
+            vstore(dst + lane_vector(x, y), vector_in(src, at + y, c, n - y));
+    }
+}
+
+/* Panels of `lds` rows (n of them used, `cols` columns) to the panels of the transpose, of `ldd` rows. Lanes that fill
+ * the last vector are 0. */
+static void turn(float *dst, int ldd, const float *src, int lds, int n, int cols)
+{
+    for (int x = 0; x < n; x += PANEL)
+        for (int y = 0; y < cols; y += PANEL)
+            transpose(dst + x * (int64_t)ldd + y * PANEL, PANEL, src + y * (int64_t)lds + x * PANEL, PANEL,
+                      n - x < PANEL ? n - x : PANEL, cols - y < PANEL ? cols - y : PANEL);
+}
+
+/* Where the n elements of lane x lie in dense arrays of all heads: acc, dq, or m and l with n = 1. */
+static inline int64_t lane_at(const lanes *t, const weft_attn_desc *d, int x, int n)
+{
+    return (t->row[x] * d->H + t->head[x]) * n;
+}
+
+/* ---- panels of MR rows, for the matrix that is broadcast ------------------------------------------- */
+
+/* A store of a vector that ends past its MR elements is followed by the next MR; the last one needs room. */
+enum { SLACK = VLEN };
+static inline int64_t packed_floats(int rows, int cols)
+{
+    return ((int64_t)cols * MR + SLACK) * ((rows + MR - 1) / MR);
+}
+
+/* Key rows [row, row + rows) of head g to [panels of MR keys][n][MR]. */
+static void pack_keys(float *dst, const void *src, int64_t ld, weft_prec c, int64_t row, int rows, int g, int n)
+{
+    for (int i = 0; i < rows; i += MR, dst += n * MR + SLACK)
+        for (int y = 0; y < n; y += VLEN) {
+            V t[VLEN];
+            int64_t at = (row + i) * ld + (int64_t)g * n + y;
+            for (int x = 0; x < MR; x++) t[x] = i + x < rows ? vector_in(src, at + x * ld, c, n - y) : vzero();
+            for (int x = MR; x < VLEN; x++) t[x] = vzero();
+            vtranspose(t);
+            for (int x = 0; x < VLEN && y + x < n; x++) vstore(dst + (y + x) * MR, t[x]);
+        }
+}
+
+/* The same rows turned: [panels of MR elements][`ldk` keys][MR]. */
+static void pack_turned(float *dst, int ldk, const void *src, int64_t ld, weft_prec c, int64_t row, int rows, int g,
+                        int n)
+{
+    for (int y = 0; y < n; y += MR, dst += ldk * MR + SLACK)
+        for (int x = 0; x < rows; x++)
+            vstore(dst + x * MR, vector_in(src, (row + x) * ld + (int64_t)g * n + y, c, n - y));
 }
 
 /* What the lanes of a tile need beyond the product of q and k, for the keys [j0, j1) of a pair. */
@@ -194,4 +248,39 @@ static inline V rules_score(const rules *r, V s, int j, int v, V *tanh_out)
 static inline VM rules_visible(const rules *r, int j, int v)
 {
     return vi_within(vi_load(r->lo + v * VLEN), vi_load(r->hi + v * VLEN), j);
+}
+
+/* The keys [*lo, *hi), counted from j0 and *lo a multiple of MR, outside of which lanes [x, x + count) see none of the
+ * block's n keys: both ends of what a lane sees grow with the lane. */
+static void rules_span(const rules *r, const lanes *t, int x, int count, int n, int *lo, int *hi)
+{
+    int last = x + count < t->n ? x + count : t->n;
+    *lo = r->masked ? r->lo[x] / MR * MR : 0;
+    *hi = r->masked ? r->hi[last - 1] : n;
+}
+
+/* ---- powers of two ---------------------------------------------------------------------------------- */
+
+/* The kernels take powers of two; (m, l) in the arrays are those of e. A sum relative to one is `by` times the sum
+ * relative to the other, 1 for m = -inf:  to: e^m = by 2^m2    from: 2^m2 = by e^m.
+ * m times log2(e) rounds, and for scores of some hundreds 2^m2 and e^m then differ by far more than a rounding of l:
+ * without `by` that would go into every sum of which the parts come from different calls. */
+#define LOG2E 0x1.715476p0f
+#define LN2_HIGH 0x1.62e43p-1f
+#define LN2_LOW (-0x1.05c61p-29f) /* ln 2 = LN2_HIGH + LN2_LOW */
+
+static inline V to_base2(V m, V *by)
+{
+    V m2 = vmul(m, vset(LOG2E));
+    V rest = vfnma(m2, vset(LN2_LOW), vfnma(m2, vset(LN2_HIGH), m));
+    *by = vsel(veq(m, vset(-INFINITY)), vset(1), vexp(rest));
+    return m2;
+}
+
+static inline V from_base2(V m2, V *by)
+{
+    V m = vmul(m2, vset(LN2_HIGH));
+    V rest = vfma(m2, vset(LN2_LOW), vfms(m2, vset(LN2_HIGH), m));
+    *by = vsel(veq(m2, vset(-INFINITY)), vset(1), vexp(rest));
+    return m;
 }

@@ -7,12 +7,11 @@
 /* exp(x), relative error below 1e-7; exp(0) = 1 exactly, exp(-inf) = 0, exp(inf) = inf, NaN stays NaN.
  *   x = n ln2 + r, |r| <= ln2/2:  exp(x) = 2^n (1 + r + r^2 p(r)),  p of degree 4 (3e-9 relative).
  * The lower clamp lies below the smallest denormal, so everything under it rounds to 0 (and -inf never
- * meets -inf in the subtraction); ln2 is split so that n ln2 is exact in its high part.
- * vexp_low is for x <= 100 only, as differences to a maximum are: it needs no upper clamp. */
-static inline V vexp_low(V x)
+ * meets -inf in the subtraction); ln2 is split so that n ln2 is exact in its high part. */
+static inline V vexp(V x)
 {
     const V magic = vset(0x1.8p23f); /* adding it rounds to an integer */
-    x = vmax(vset(-105.0f), x);
+    x = vmax(vset(-105.0f), vmin(vset(100.0f), x));
     V n = vsub(vfma(x, vset(0x1.715476p0f), magic), magic);
     V r = vfnma(n, vset(0x1.62e4p-1f), x);
     r = vfnma(n, vset(0x1.7f7d1cp-20f), r);
@@ -23,7 +22,6 @@ static inline V vexp_low(V x)
     p = vadd(vfma(vmul(r, r), p, r), vset(1.0f));
     return vscale2(p, n);
 }
-static inline V vexp(V x) { return vexp_low(vmin(vset(100.0f), x)); }
 
 /* tanh(x), relative error below 1.5e-7 (it matters near 0, where softcap multiplies the result back).
  *   |x| < 5/8:  x + x^3 p(x^2);   else  1 - 2 / (exp(2|x|) + 1) with the sign of x. */
