@@ -16,6 +16,7 @@ static inline int weft_attn_thread(void) { return 0; }
 void weft_attn_fill_ref(weft_attn_ops *ops, weft_prec prec);
 void weft_attn_fill_avx2(weft_attn_ops *ops, weft_prec prec);
 void weft_attn_fill_avx512(weft_attn_ops *ops, weft_prec prec);
+void weft_attn_fill_amx(weft_attn_ops *ops, weft_prec prec); /* bf16 */
 
 /* The local query heads [*h0, *h1) that read local K,V head g: the inverse of weft_attn_kv_head. */
 static inline void weft_attn_heads_of(const weft_attn_desc *d, int g, int *h0, int *h1)

@@ -9,38 +9,24 @@
 #include <string.h>
 
 #include "kern/attention/simd_gemm.inl"
+#include "kern/attention/simd_lanes.inl"
 #include "kern/attention/simd_pack.inl"
 #include "kern/attention/simd_drop.inl"
 #include "kern/attention/simd_tasks.inl"
 #include "kern/attention/simd_forward.inl"
 #include "kern/attention/simd_backward.inl"
 
-/* Work memory: the task list, a slot per thread, then each thread's buffers. */
-enum { WORK_HEAD = 128 };
-_Static_assert(sizeof(tasks) <= WORK_HEAD && sizeof(slot) == 64, "work memory layout");
-
-static size_t thread_floats(const weft_attn_desc *d)
+static size_t thread_bytes(const weft_attn_desc *d)
 {
     size_t f = forward_floats(d), b = backward_floats(d);
-    return ((f > b ? f : b) + 15) / 16 * 16;
+    return ((f > b ? f : b) + 15) / 16 * 16 * sizeof(float);
 }
 
-static size_t work_bytes(const weft_attn_desc *d, int threads)
-{
-    return WORK_HEAD + (size_t)threads * (sizeof(slot) + thread_floats(d) * sizeof(float));
-}
-
-static tasks *work_tasks(const weft_attn_run *run)
-{
-    tasks *q = run->work;
-    tasks_init(q, (slot *)(void *)((char *)run->work + WORK_HEAD), run->threads);
-    return q;
-}
+static size_t work_bytes(const weft_attn_desc *d, int threads) { return work_size(threads, thread_bytes(d)); }
 
 static float *work_floats(const weft_attn_run *run, const weft_attn_desc *d, int me)
 {
-    char *first = (char *)run->work + WORK_HEAD + (size_t)run->threads * sizeof(slot);
-    return (float *)(void *)first + (size_t)me * thread_floats(d);
+    return (float *)(void *)work_of_thread(run, thread_bytes(d), me);
 }
 
 static void start(const weft_attn_desc *d, void *acc, void *m, void *l, int64_t rows)

@@ -127,16 +127,3 @@ static inline V drop_apply(const drop_block *b, int j, V x, V scale)
 {
     return vsel(vmask_of(b->kept[j]), vmul(x, scale), vzero());
 }
-
-/* Keys [lo, hi) of P^T, in place, for nv vectors of lanes from vector v on; rows of a panel. */
-static void drop_weights(drop_block *b, float *p, int lo, int hi, const dropout *x, const drop_lanes *t, int v, int nv)
-{
-    V scale = vset(x->scale);
-    for (int i = 0; i < nv; i++) {
-        drop_decide(b, x, t, v + i);
-        for (int j = lo; j < hi; j++) {
-            float *at = p + j * PANEL + i * VLEN;
-            vstore(at, drop_apply(b, j, vload(at), scale));
-        }
-    }
-}

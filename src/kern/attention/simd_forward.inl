@@ -187,6 +187,19 @@ static void softmax(fwd_tile *f, float *s, float *ot, int lo, int hi, int v, con
     if (vmask_any(vlt(old, m))) rescale(ot, Dv, shrink);
 }
 
+/* Keys [lo, hi) of P^T, in place, for nv vectors of lanes from vector v on; rows of a panel. */
+static void drop_weights(drop_block *b, float *p, int lo, int hi, const dropout *x, const drop_lanes *t, int v, int nv)
+{
+    V scale = vset(x->scale);
+    for (int i = 0; i < nv; i++) {
+        drop_decide(b, x, t, v + i);
+        for (int j = lo; j < hi; j++) {
+            float *at = p + j * PANEL + i * VLEN;
+            vstore(at, drop_apply(b, j, vload(at), scale));
+        }
+    }
+}
+
 /* The lanes of panel x against keys [lo, hi) of the block, which starts at row `at` of the packed keys. */
 static void forward_panel(fwd_buffers *b, fwd_tile *f, const weft_attn_desc *d, const rules *r, int at, int x, int lo,
                           int hi)

@@ -88,3 +88,25 @@ static void wait_before(const task *t, int64_t tile, const weft_attn_run *run, i
                        atomic_load_explicit(&t->before->done, memory_order_acquire) <= tile; turn++)
         pause_turn(turn, run, me);
 }
+
+/* ---- work memory: the task list, a slot per thread, then each thread's buffers ---------------------------------- */
+
+enum { WORK_HEAD = 128 };
+_Static_assert(sizeof(tasks) <= WORK_HEAD && sizeof(slot) == 64, "work memory layout");
+
+static size_t work_size(int threads, size_t thread_bytes)
+{
+    return WORK_HEAD + (size_t)threads * (sizeof(slot) + thread_bytes);
+}
+
+static tasks *work_tasks(const weft_attn_run *run)
+{
+    tasks *q = run->work;
+    tasks_init(q, (slot *)(void *)((char *)run->work + WORK_HEAD), run->threads);
+    return q;
+}
+
+static char *work_of_thread(const weft_attn_run *run, size_t thread_bytes, int me)
+{
+    return (char *)run->work + WORK_HEAD + (size_t)run->threads * sizeof(slot) + (size_t)me * thread_bytes;
+}

@@ -1,0 +1,426 @@
+/* amx_forward.inl — forward with queries along the lanes, as in simd_forward.inl, on tiles:
+ *   S^T[keys x lanes] = K Q^T      P^T = 2^(S^T - ref)      O^T[Dv x lanes] += V^T P^T
+ * A strip is 16 lanes, one tile wide. For a block of keys, all strips of the task first make their P: the products of a
+ * strip run between the exponentials of the strip before, since the processor's tile and vector units work side by side
+ * only when their instructions are neighbours. K stays in the first-level cache all the while. Then V^T takes its place.
+ *
+ * The reference of a lane, in powers of two, is the maximum of the first block that shows the lane a key (its P is 1
+ * exactly: a row with one key gets o = v). It stays although later keys may be larger: a P above 1 is as exact as one
+ * below. Only a block whose P exceed LARGEST_SUM raises it. Memory has the natural m; what rounding leaves between the
+ * two is put into l and acc. */
+
+enum { STRIPS = LANES / TILE_ROWS, FWD_TILES = 8 /* tiles of queries that share packed keys; changes no result */ };
+_Static_assert(VLEN == TILE_ROWS && LANES <= 128 && KEYS <= 128 && KEYS == (int)HELD * (int)PAIRS, "tiles");
+
+static const float LARGEST_SUM = 0x1p32f;
+
+typedef struct fwd_tile {
+    lanes t;
+    char *q, *ot, *p; /* B [STRIPS][chunks(D)], C [STRIPS][columns(Dv)], B [STRIPS][KEYS / PAIRS] */
+    float ref[LANES], l[LANES];
+    bool sees[LANES]; /* any key of this call */
+    drop_lanes drop;
+    int c0, c1;       /* chunks of the block that any lane sees */
+    rules r;          /* of these */
+} fwd_tile;
+
+typedef struct fwd_buffers {
+    char *k, *vt;  /* A [chunks(D)][KEYS rows], A [columns(Dv)][KEYS / PAIRS] */
+    char *s[2];    /* C [KEYS / 16] of a strip; two in turn */
+    fwd_tile tile[FWD_TILES];
+    const dropout *dropout;
+    drop_block drop;
+} fwd_buffers;
+
+static size_t forward_tile_bytes(const weft_attn_desc *d)
+{
+    return (size_t)STRIPS * TILE * (size_t)(chunks(d->D) + columns(d->Dv) + KEYS / PAIRS);
+}
+
+static size_t forward_bytes(const weft_attn_desc *d)
+{
+    return (size_t)KEYS * 64 * (size_t)chunks(d->D) + (size_t)columns(d->Dv) * (KEYS / PAIRS) * TILE +
+           2 * (size_t)(KEYS / TILE_ROWS) * TILE + FWD_TILES * forward_tile_bytes(d);
+}
+
+static char *carve(char **from, int64_t bytes)
+{
+    char *p = *from;
+    *from += bytes;
+    return p;
+}
+
+static void forward_carve(fwd_buffers *b, const weft_attn_desc *d, char *work)
+{
+    b->k = carve(&work, (int64_t)KEYS * 64 * chunks(d->D));
+    b->vt = carve(&work, (int64_t)columns(d->Dv) * (KEYS / PAIRS) * TILE);
+    for (int i = 0; i < 2; i++) b->s[i] = carve(&work, (KEYS / TILE_ROWS) * TILE);
+    for (int i = 0; i < FWD_TILES; i++) {
+        b->tile[i].q = carve(&work, (int64_t)STRIPS * chunks(d->D) * TILE);
+        b->tile[i].ot = carve(&work, (int64_t)STRIPS * columns(d->Dv) * TILE);
+        b->tile[i].p = carve(&work, (int64_t)STRIPS * (KEYS / PAIRS) * TILE);
+    }
+}
+
+/* ---- state ---------------------------------------------------------------------------------------------------- */
+
+/* Rows [16 lanes x Dv] of acc from or to the strip's O^T, times `by` per lane. */
+static void strip_in(fwd_tile *f, int v, const weft_attn_desc *d, const float *acc, const float *by)
+{
+    for (int x = 0; x < columns(d->Dv); x++) {
+        V r[VLEN];
+        for (int i = 0; i < VLEN; i++) {
+            const int lane = v * VLEN + i;
+            const int64_t at = lane < f->t.n ? (f->t.row[lane] * d->H + f->t.head[lane]) * d->Dv + x * VLEN : 0;
+            r[i] = lane < f->t.n ? vmul(vloadn(acc + at, d->Dv - x * VLEN), vset(by[i])) : vzero();
+        }
+        tile_turn(r, f->ot + ((int64_t)v * columns(d->Dv) + x) * TILE);
+    }
+}
+
+static void strip_out(const fwd_tile *f, int v, const weft_attn_desc *d, float *acc, const float *by)
+{
+    for (int x = 0; x < columns(d->Dv); x++) {
+        const float *ot = (const float *)(const void *)(f->ot + ((int64_t)v * columns(d->Dv) + x) * TILE);
+        V r[VLEN];
+        for (int i = 0; i < VLEN; i++) r[i] = vload(ot + i * VLEN);
+        vtranspose(r);
+        for (int i = 0; i < VLEN; i++) {
+            const int lane = v * VLEN + i;
+            if (lane >= f->t.n || !f->sees[lane]) continue;
+            float *to = acc + (f->t.row[lane] * d->H + f->t.head[lane]) * d->Dv + x * VLEN;
+            vstoren(to, vmul(r[i], vset(by[i])), d->Dv - x * VLEN);
+        }
+    }
+}
+
+/* Which lanes see a key of the pair: a call that shows a row nothing leaves its state as it was. */
+static void sees_set(fwd_tile *f, const weft_attn_desc *d, const weft_attn_pair *p)
+{
+    int64_t lo, hi;
+    for (int x = 0; x < f->t.n; x++) {
+        if (x > 0 && f->t.row[x] == f->t.row[x - 1]) {
+            f->sees[x] = f->sees[x - 1];
+            continue;
+        }
+        weft_attn_key_range(&d->mask, p, f->t.pos[x], &lo, &hi);
+        f->sees[x] = lo < hi;
+    }
+}
+
+static void state_in(fwd_tile *f, const weft_attn_desc *d, const weft_attn_fwd_io *io)
+{
+    for (int v = 0; v < f->t.nv; v++) {
+        float m[VLEN], l[VLEN], by[VLEN];
+        for (int i = 0; i < VLEN; i++) {
+            const int x = v * VLEN + i;
+            const int64_t at = x < f->t.n ? f->t.row[x] * d->H + f->t.head[x] : 0;
+            m[i] = x < f->t.n ? ((const float *)io->m)[at] : 0; /* a lane without a row: finite, as if it had seen keys */
+            l[i] = x < f->t.n ? ((const float *)io->l)[at] : 0;
+        }
+        V factor;
+        vstore(f->ref + v * VLEN, to_base2(vload(m), &factor));
+        vstore(f->l + v * VLEN, vmul(vload(l), factor));
+        vstore(by, factor);
+        strip_in(f, v, d, io->acc, by);
+    }
+}
+
+static void state_out(const fwd_tile *f, const weft_attn_desc *d, const weft_attn_fwd_io *io)
+{
+    for (int v = 0; v < f->t.nv; v++) {
+        float m[VLEN], l[VLEN], by[VLEN];
+        V factor;
+        vstore(m, from_base2(vload(f->ref + v * VLEN), &factor));
+        vstore(l, vmul(vload(f->l + v * VLEN), factor));
+        vstore(by, factor);
+        for (int i = 0, x = v * VLEN; i < VLEN && x < f->t.n; i++, x++) {
+            if (!f->sees[x]) continue;
+            const int64_t at = f->t.row[x] * d->H + f->t.head[x];
+            ((float *)io->m)[at] = m[i];
+            ((float *)io->l)[at] = l[i];
+        }
+        strip_out(f, v, d, io->acc, by);
+    }
+}
+
+/* ---- one strip against a block of keys ------------------------------------------------------------------------ */
+
+typedef struct strip {
+    fwd_tile *f;
+    int v;
+    char *s;     /* products, key by key */
+    char *p;     /* B tiles of P^T */
+    float scale; /* from what s holds to powers of two */
+} strip;
+
+/* What is between the scores of a strip and its P. */
+typedef struct weights {
+    const float *s;
+    char *p;
+    V scale, ref, sum0, sum1, keep;
+    __m512i order;
+    const drop_block *drop;
+    int n; /* keys */
+} weights;
+
+static weights weights_of(const strip *u, const fwd_buffers *b)
+{
+    const V ref = vload(u->f->ref + u->v * VLEN);
+    return (weights){.s = (const float *)(const void *)u->s, .p = u->p, .scale = vset(u->scale),
+                     /* nothing seen: subtract 0, so that -inf - -inf never happens */
+                     .ref = vsel(veq(ref, vset(-INFINITY)), vzero(), ref), .sum0 = vzero(), .sum1 = vzero(),
+                     .keep = vset(b->dropout->scale), .order = pair_order(), .drop = &b->drop,
+                     .n = (u->f->c1 - u->f->c0) * PAIRS};
+}
+
+/* P of keys [j, j + n), n even. */
+static inline __attribute__((always_inline)) void weights_some(weights *w, int j, const int n, const bool drop)
+{
+#pragma GCC unroll 8
+    for (int i = j; i < j + n; i += 2) {
+        V a = exp2_bf16(vfms(vload(w->s + i * VLEN), w->scale, w->ref));
+        V b = exp2_bf16(vfms(vload(w->s + (i + 1) * VLEN), w->scale, w->ref));
+        w->sum0 = vadd(w->sum0, a); /* of all keys, kept or not */
+        w->sum1 = vadd(w->sum1, b);
+        if (drop) a = drop_apply(w->drop, i, a, w->keep), b = drop_apply(w->drop, i + 1, b, w->keep);
+        _mm512_store_si512(w->p + i / 2 * 64, pair_words(a, b, w->order));
+    }
+}
+
+static V weights_all(weights w, bool drop)
+{
+    for (int j = 0; j < w.n; j += TILE_ROWS) {
+        if (drop) weights_some(&w, j, TILE_ROWS, true);
+        else weights_some(&w, j, TILE_ROWS, false);
+    }
+    return vadd(w.sum0, w.sum1);
+}
+
+/* Products of `next` (n tiles of Q are held; the last part of D) between the exponentials of `now`, 16 keys of each in
+ * turn. Returns the sum of P. */
+static inline __attribute__((always_inline)) V scores_and_weights(const strip *next, stream k, const bool add,
+                                                                  const int n, weights w)
+{
+    const int jobs = (next->f->c1 - next->f->c0) * 2, half = n > 2 ? 2 : n, keys = n > 2 ? TILE_ROWS / 2 : TILE_ROWS;
+    char *s = next->s;
+    int j = 0;
+    for (int x = 0; x < jobs; x += 2, s += 2 * TILE) {
+        const char *p = k.at + x * k.job;
+        const bool busy = j < w.n;
+        sum0_start(add ? s : NULL);
+        sum0_add(p, k.step, false, 0, half);
+        if (x > 0) sum1_store(s - TILE);
+        if (busy) weights_some(&w, j, keys, false);
+        if (n > 2) {
+            sum0_add(p, k.step, false, half, n);
+            if (busy) weights_some(&w, j + keys, keys, false);
+        }
+        sum1_start(add ? s + TILE : NULL);
+        sum1_add(p + k.job, k.step, false, 0, half);
+        sum0_store(s);
+        if (busy) weights_some(&w, j + TILE_ROWS, keys, false);
+        if (n > 2) {
+            sum1_add(p + k.job, k.step, false, half, n);
+            if (busy) weights_some(&w, j + TILE_ROWS + keys, keys, false);
+        }
+        j += 2 * TILE_ROWS;
+    }
+    sum1_store(s - TILE);
+    for (; j < w.n; j += TILE_ROWS) weights_some(&w, j, TILE_ROWS, false);
+    return vadd(w.sum0, w.sum1);
+}
+
+/* S^T of `next`, and P of `now` (or NULL) whose sum is returned. */
+static V strip_scores(const fwd_buffers *b, const strip *next, const strip *now, int n)
+{
+    const int first = n - 1 - (n - 1) % HELD, last = n - first;
+    const char *q = next->f->q + (int64_t)next->v * n * TILE;
+    const stream k = {b->k + next->f->c0 * PAIRS * 64, (int64_t)KEYS * 64, TILE};
+    if (first > 0) sums(next->s, TILE, q, TILE, k, (next->f->c1 - next->f->c0) * 2, first, false, false);
+    const stream rest = {k.at + first * k.step, k.step, k.job};
+    weights w = {0};
+    if (now) w = weights_of(now, b);
+#define CASE(m) \
+    if (last == (m)) { \
+        hold(q + first * TILE, TILE, m); \
+        return first > 0 ? scores_and_weights(next, rest, true, m, w) : scores_and_weights(next, rest, false, m, w); \
+    }
+    CASE(1) CASE(2) CASE(3) CASE(4)
+#undef CASE
+    return vzero();
+}
+
+static V column_top(const strip *u)
+{
+    const float *s = (const float *)(const void *)u->s;
+    const V scale = vset(u->scale);
+    V top[2] = {vset(-INFINITY), vset(-INFINITY)};
+    for (int j = 0; j < (u->f->c1 - u->f->c0) * PAIRS; j += 2)
+        for (int i = 0; i < 2; i++) top[i] = vmax(vmul(vload(s + (j + i) * VLEN), scale), top[i]);
+    return vmax(top[0], top[1]);
+}
+
+/* The reference of lanes that have none yet. */
+static void set_reference(const strip *u)
+{
+    float *at = u->f->ref + u->v * VLEN;
+    const V ref = vload(at);
+    const VM none = veq(ref, vset(-INFINITY));
+    if (vmask_any(none)) vstore(at, vsel(none, column_top(u), ref));
+}
+
+/* Products to scores in powers of two, hidden ones to -inf. */
+static void apply_rules(strip *u)
+{
+    const rules *r = &u->f->r;
+    float *s = (float *)(void *)u->s;
+    const V log2e = vset(LOG2E);
+    u->scale = r->scale * LOG2E;
+    if (rules_plain(r)) return;
+    u->scale = 1;
+    for (int j = 0; j < (u->f->c1 - u->f->c0) * PAIRS; j++) {
+        V unused, y = vmul(rules_score(r, vload(s + j * VLEN), j, u->v, &unused), log2e);
+        if (r->masked) y = vsel(rules_visible(r, j, u->v), y, vset(-INFINITY));
+        vstore(s + j * VLEN, y);
+    }
+}
+
+/* The same scores again with the reference at their maximum. */
+static V raise_reference(const fwd_buffers *b, const strip *u, int dv_tiles)
+{
+    float *ref = u->f->ref + u->v * VLEN, *l = u->f->l + u->v * VLEN;
+    const V old = vload(ref), top = vmax(column_top(u), old);
+    const V shrink = vsel(veq(old, top), vset(1), vexp2(vsub(old, top)));
+    float *ot = (float *)(void *)(u->f->ot + (int64_t)u->v * dv_tiles * TILE);
+    for (int x = 0; x < dv_tiles * TILE_ROWS; x++) vstore(ot + x * VLEN, vmul(vload(ot + x * VLEN), shrink));
+    vstore(ref, top);
+    vstore(l, vmul(vload(l), shrink));
+    return weights_all(weights_of(u, b), b->dropout->on);
+}
+
+/* After the exponentials: l, or once more when they were too large (or NaN, which stays NaN). */
+static void strip_close(const fwd_buffers *b, const strip *u, V sum, int dv_tiles)
+{
+    if (vmask_bits(vle(sum, vset(LARGEST_SUM))) != 0xffff) sum = raise_reference(b, u, dv_tiles);
+    float *l = u->f->l + u->v * VLEN;
+    vstore(l, vadd(vload(l), sum));
+}
+
+static void strip_open(fwd_buffers *b, strip *u)
+{
+    apply_rules(u);
+    set_reference(u);
+    if (!b->dropout->on) return;
+    drop_decide(&b->drop, b->dropout, &u->f->drop, u->v);
+}
+
+/* ---- tasks ---------------------------------------------------------------------------------------------------- */
+
+/* `zeros`: rows of zeros follow key j1, which nobody sees. */
+static void block_rules(rules *r, const weft_attn_desc *d, const weft_attn_pair *p, const lanes *t, int64_t j0,
+                        int64_t j1, bool zeros)
+{
+    rules_set(r, d, p, t, j0, j1);
+    if (r->masked || !zeros) return;
+    r->masked = true;
+    rules_lanes(r, d, p, t, j0, j1);
+}
+
+/* The chunks of keys [from, from + n) that the tile sees, and what its lanes need for them. Chunks begin at multiples
+ * of 32 keys of the pair, whatever other tiles see: so bits do not depend on which tiles share a task. */
+static void block_set(fwd_tile *f, const weft_attn_desc *d, const weft_attn_pair *p, int64_t from, int n)
+{
+    const int64_t lo = weft_max_i64(f->t.lo, from), hi = weft_min_i64(f->t.hi, from + n);
+    f->c0 = f->c1 = 0;
+    if (lo >= hi) return;
+    f->c0 = (int)((lo - from) / PAIRS);
+    f->c1 = (int)weft_ceil_div(hi - from, PAIRS);
+    const int64_t j0 = from + f->c0 * PAIRS, j1 = weft_min_i64(p->nk, from + f->c1 * PAIRS);
+    block_rules(&f->r, d, p, &f->t, j0, j1, from + f->c1 * PAIRS > p->nk);
+}
+
+static void make_weights(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_pair *p, int64_t from, int tiles)
+{
+    strip two[2], *now = NULL;
+    const int n = chunks(d->D), dv_tiles = columns(d->Dv);
+    for (int i = 0, turn = 0; i < tiles; i++) {
+        fwd_tile *f = &b->tile[i];
+        if (f->c0 == f->c1) continue;
+        for (int v = 0; v < f->t.nv; v++, turn ^= 1) {
+            strip *u = &two[turn];
+            *u = (strip){f, v, b->s[turn], f->p + (int64_t)v * (KEYS / PAIRS) * TILE, 0};
+            const V sum = strip_scores(b, u, now, n);
+            if (now) strip_close(b, now, sum, dv_tiles);
+            if (b->dropout->on && v == 0)
+                drop_keys_set(&b->drop.keys, b->dropout, p, from + f->c0 * PAIRS,
+                              weft_min_i64(p->nk, from + f->c1 * PAIRS));
+            strip_open(b, u);
+            now = u;
+            if (b->dropout->on) { /* a decision per pair costs more than what running side by side saves */
+                strip_close(b, u, weights_all(weights_of(u, b), true), dv_tiles);
+                now = NULL;
+            }
+        }
+    }
+    if (now) strip_close(b, now, weights_all(weights_of(now, b), false), dv_tiles);
+}
+
+static void add_values(fwd_buffers *b, const weft_attn_desc *d, int tiles)
+{
+    const int dv_tiles = columns(d->Dv);
+    for (int i = 0; i < tiles; i++) {
+        fwd_tile *f = &b->tile[i];
+        const stream vt = {b->vt + f->c0 * TILE, TILE, (KEYS / PAIRS) * TILE};
+        for (int v = 0; v < f->t.nv && f->c0 < f->c1; v++)
+            sums(f->ot + (int64_t)v * dv_tiles * TILE, TILE, f->p + (int64_t)v * (KEYS / PAIRS) * TILE, TILE, vt,
+                 dv_tiles, f->c1 - f->c0, false, true);
+    }
+}
+
+/* Several tiles share packed keys, but every thread should get some tasks. */
+static int64_t forward_tiles_per_task(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
+{
+    const int64_t share = tiles_of(p, gr) * d->Hkv / (4 * (int64_t)threads);
+    return threads == 1 ? FWD_TILES : weft_max_i64(1, weft_min_i64(FWD_TILES, share));
+}
+
+static int64_t forward_tasks(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
+{
+    return p->nk == 0 ? 0 : weft_ceil_div(tiles_of(p, gr), forward_tiles_per_task(d, p, gr, threads));
+}
+
+static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
+                         const weft_attn_run *run, int me)
+{
+    row_list rows;
+    const weft_attn_pair *p = t->p;
+    const int64_t per = forward_tiles_per_task(d, p, &t->gr, run->threads), first = (t->tiles - 1 - t->tile) * per;
+    const int n = (int)weft_min_i64(per, tiles_of(p, &t->gr) - first);
+    int64_t lo = p->nk, hi = 0;
+    for (int i = 0; i < n; i++) {
+        fwd_tile *f = &b->tile[i];
+        lanes_set(&f->t, d, p, &t->gr, first + i);
+        if (f->t.lo >= f->t.hi) continue; /* sees nothing: its state stays as it is, bit for bit */
+        rows_of_lanes(rows, f->t.nv * VLEN, &f->t, io->q, io->q_ld, d->D);
+        pack_columns(f->q, rows, f->t.nv * VLEN, d->D);
+        sees_set(f, d, p);
+        state_in(f, d, io);
+        if (b->dropout->on) drop_lanes_set(&f->drop, b->dropout, d, p, &f->t);
+        lo = weft_min_i64(lo, f->t.lo);
+        hi = weft_max_i64(hi, f->t.hi);
+    }
+    for (int64_t from = lo / KEYS * KEYS; from < hi; from += KEYS) {
+        const int keys = (int)weft_min_i64(KEYS, p->nk - from), height = chunks(keys) * PAIRS;
+        for (int i = 0; i < n; i++) block_set(&b->tile[i], d, p, from, keys);
+        rows_of_keys(rows, height, io->k, io->k_ld, p->k_row + from, keys, t->gr.g, d->D);
+        pack_rows(b->k, rows, height, KEYS, d->D);
+        make_weights(b, d, p, from, n);
+        rows_of_keys(rows, height, io->v, io->v_ld, p->k_row + from, keys, t->gr.g, d->Dv);
+        pack_turned(b->vt, rows, height, KEYS, d->Dv);
+        add_values(b, d, n);
+        if (me == 0 && run->poll) run->poll(run->poll_ud);
+    }
+    for (int i = 0; i < n; i++)
+        if (b->tile[i].t.lo < b->tile[i].t.hi) state_out(&b->tile[i], d, io);
+}
