@@ -1,8 +1,9 @@
 /* amx_forward.inl — forward with queries along the lanes, as in simd_forward.inl, on tiles:
  *   S^T[keys x lanes] = K Q^T      P^T = 2^(S^T - ref)      O^T[Dv x lanes] += V^T P^T
  * A strip is 16 lanes, one tile wide. For a block of keys, all strips of the task first make their P: the products of a
- * strip run between the exponentials of the strip before, since the processor's tile and vector units work side by side
- * only when their instructions are neighbours. K stays in the first-level cache all the while. Then V^T takes its place.
+ * strip run between the exponentials of the strip before, since the processor's tile and vector units work side by
+ * side only when their instructions are neighbours. K stays in the first-level cache meanwhile; then V^T takes its
+ * place.
  *
  * The reference of a lane, in powers of two, is the maximum of the first block that shows the lane a key (its P is 1
  * exactly: a row with one key gets o = v). It stays although later keys may be larger: a P above 1 is as exact as one

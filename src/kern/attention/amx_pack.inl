@@ -1,6 +1,6 @@
-/* amx_pack.inl — rows of bf16 to operands of tile products. A list of pointers names the rows, so that keys of one head
- * and lanes of several heads are packed by the same code; NULL is a row of zeros, and so is what lies past the end of a
- * row. Sizes are rounded up to whole tiles. */
+/* amx_pack.inl — rows of bf16 to operands of tile products. A list of pointers names the rows, so that keys of one
+ * head and lanes of several heads are packed by the same code; NULL is a row of zeros, and so is what lies past the end
+ * of a row. Sizes are rounded up to whole tiles. */
 
 typedef const weft_bf16 *row_list[128];
 
@@ -30,7 +30,7 @@ static inline void tile_turn(V r[TILE_ROWS], char *to)
     for (int i = 0; i < TILE_ROWS; i++) vstore((float *)(void *)(to + i * 64), r[i]);
 }
 
-/* A, rows along A's rows: element chunk c of row i at to + (c * height + i) * 64, so that a tile may begin at any row. */
+/* A, rows along A's rows: element chunk c of row i at to + (c * height + i) * 64; a tile may begin at any row. */
 static void pack_rows(char *to, row_list rows, int count, int height, int n)
 {
     for (int c = 0; c < chunks(n); c++)
@@ -101,8 +101,9 @@ static inline __m512i pair_order(void)
     return _mm512_loadu_si512(order);
 }
 
-/* 2^y, relative error 9e-5, a twentieth of what rounding to bf16 costs; 1 exactly at 0. 2^y = 2^floor(y) 2^r, 0 <= r < 1,
- * a minimax polynomial for the second. y = -inf gives 0 (the reduction of an infinity is 0), NaN stays NaN. */
+/* 2^y, relative error 9e-5, a twentieth of what rounding to bf16 costs; 1 exactly at 0. 2^y = 2^floor(y) 2^r with
+ * 0 <= r < 1 and a minimax polynomial for the second. y = -inf gives 0 (the reduction of an infinity is 0), NaN stays
+ * NaN. */
 static inline __attribute__((always_inline)) V exp2_bf16(V y)
 {
     const V r = _mm512_reduce_ps(y, _MM_FROUND_TO_NEG_INF);
