@@ -15,8 +15,8 @@
 #define LIMIT_F32 2e-6, 1e-5
 #define LIMIT_BF16 6e-3, 1e-5
 #define LIMIT_F16 6e-3, 1e-5
-/* Kernels with tiles round P and dS to bf16 as well, 2^-9 each, which sums of few terms show (stored cases keep their own
- * limits); their exponential is good to 9e-5, within design.md's 1e-3 for lse of 16-bit inputs. */
+/* Kernels with tiles round P and dS to bf16 as well, 2^-9 each, which sums of few terms show (stored cases keep their
+ * own limits); their exponential is good to 9e-5, within design.md's 1e-3 for lse of 16-bit inputs. */
 #define LIMIT_TILES 1e-2, 2e-4
 #define LIMIT_OF_REF(prec) LIMIT_##prec
 #define LIMIT_OF_AVX2(prec) LIMIT_##prec

@@ -116,7 +116,7 @@ static void state_in(fwd_tile *f, const weft_attn_desc *d, const weft_attn_fwd_i
         for (int i = 0; i < VLEN; i++) {
             const int x = v * VLEN + i;
             const int64_t at = x < f->t.n ? f->t.row[x] * d->H + f->t.head[x] : 0;
-            m[i] = x < f->t.n ? ((const float *)io->m)[at] : 0; /* a lane without a row: finite, as if it had seen keys */
+            m[i] = x < f->t.n ? ((const float *)io->m)[at] : 0; /* a lane without a row has a reference */
             l[i] = x < f->t.n ? ((const float *)io->l)[at] : 0;
         }
         V factor;

@@ -1,5 +1,5 @@
-/* simd_lanes.inl — what all fast kernels share: tiles of query lanes, what masks and biases mean for them, and powers of
- * two. Whoever includes it has LANES, the lanes of a tile, and KEYS, with which they make a block of scores,
+/* simd_lanes.inl — what all fast kernels share: tiles of query lanes, what masks and biases mean for them, and powers
+ * of two. Whoever includes it has LANES, the lanes of a tile, and KEYS, with which they make a block of scores,
  * S^T[KEYS x LANES]. */
 
 static inline int vectors(int n) { return (n + VLEN - 1) / VLEN; }
