@@ -7,7 +7,7 @@ export WEFT_CC := $(CC)
 endif
 export BUILD JOBS
 
-.PHONY: all install build demo test test-long asan tsan mutants clean
+.PHONY: all install build demo test test-long bench bench-check bench-record asan tsan mutants clean
 all: build
 	@tools/checklist.sh $(BUILD)
 
@@ -33,6 +33,18 @@ test:
 
 test-long:
 	@tools/test.sh long
+
+# The table of marks (bench/marks.py), in about ten minutes: make bench [ONLY="fp32 cp"] [WRITE=1: also into
+# docs/performance.md] [PYTHON=/path/python: one that has PyTorch, for the rows against it]
+PYTHON ?= python3
+bench: build
+	@WEFT=$(BUILD)/weft WEFT_PEER_PYTHON="$(PYTHON)" \
+	  python3 bench/marks.py $(ONLY) $(if $(SAVE),--save "$(SAVE)") $(if $(WRITE),--write docs/performance.md)
+
+# Is any kernel slower than it was? Against the figures in bench/recorded; bench-record replaces this machine's.
+bench-check bench-record: build
+	@tools/setup.sh bench
+	@WEFT=$(BUILD)/weft python3 bench/check.py $(ONLY) $(if $(findstring record,$@),--record)
 
 # One planted fault after the other, with the test that catches it.
 mutants:

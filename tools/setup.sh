@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # setup.sh GROUP... — makes sure that what Weft needs is there; silent and fast when it is.
-# Groups: build, test, demo. On Debian and its relatives the missing packages are installed by name; elsewhere, or
-# without the right to, they are listed and the exit status is 1. What was installed by other means (a oneDNN of
+# Groups: build, test, bench, demo. On Debian and its relatives the missing packages are installed by name; elsewhere,
+# or without the right to, they are listed and the exit status is 1. What was installed by other means (a oneDNN of
 # your own, say) is found by its probe and left alone.
 set -u
 
@@ -22,6 +22,8 @@ test   libopenmpi-dev   pc:ompi-c
 test   openmpi-bin      cmd:mpirun.openmpi
 test   libmpich-dev     pc:mpich
 test   mpich            cmd:mpirun.mpich
+bench  python3          cmd:python3
+bench  valgrind         cmd:valgrind
 demo   bible-kjv        cmd:bible
 "
 case "${WEFT_CC:-}" in
@@ -46,7 +48,7 @@ while read -r group package check; do
     if [ "$g" = "$group" ]; then wanted+=("$package") probes+=("$check"); fi
   done
 done <<<"$needs"
-[ "${#wanted[@]}" -gt 0 ] || { echo "setup.sh: name one or more of: build test demo" >&2; exit 1; }
+[ "${#wanted[@]}" -gt 0 ] || { echo "setup.sh: name one or more of: build test bench demo" >&2; exit 1; }
 
 # One query for all of them: this is the whole cost on a machine that is set up.
 installed=" "

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Attention forward and backward against PyTorch: scaled_dot_product_attention, and scores that are materialised.
 
-    bench/peers/attention.py [--tokens 8192] [--heads 4] [--size 64] [--threads 1] [--rounds 3]
+    bench/peers/attention.py [--only sdpa|materialised] [--tokens 8192] [--heads 4] [--size 64] [--threads 1] [--rounds 3]
 
 Both compute the same problem (causal, one sequence) on the same number of threads, in turn. A ratio above 1: Weft is
 faster. Memory is what a process adds to its resident set at its peak; Weft's includes the whole program.
@@ -38,21 +38,16 @@ def step(attention, q, k, v, do):
     attention(q, k, v).backward(do)
 
 
-def forward(attention, q, k, v):
-    with torch.no_grad():
-        attention(q, k, v)
-
-
-def ours(o, precision, direction):
-    case = f"{precision} B1 H{o.heads} D{o.size} T{o.tokens} causal {direction}"
-    return peers.weft(["attention", case], o.threads)[0]["seconds"]
+def ours(o, precision):
+    case = f"{precision} B1 H{o.heads} D{o.size} T{o.tokens} causal fwd+bwd"
+    return peers.weft(["attention", case, "--repeats", "1"], o.threads)[0]["seconds"]
 
 
 def compare(o, name, attention, precision, dtype):
     x = tensors(o, dtype)
-    for direction, run in (("fwd", lambda: forward(attention, *x[:3])), ("fwd+bwd", lambda: step(attention, *x))):
-        a, b = peers.alternate(lambda: ours(o, precision, direction), lambda: peers.timed(run), o.rounds)
-        print(f"| {name} | {precision} | {direction} | {a * 1e3:.1f} | {b * 1e3:.1f} | {b / a:.2f} |", flush=True)
+    theirs = lambda: peers.timed(lambda: step(attention, *x), 0, 1)
+    a, b, spread = peers.in_turn(lambda: ours(o, precision), theirs, o.rounds)
+    print(f"| {name} | {precision} | {a * 1e3:.1f} | {b * 1e3:.1f} | {b / a:.3f} | {100 * spread:.1f} |", flush=True)
 
 
 def added_memory(o):
@@ -64,27 +59,31 @@ def added_memory(o):
 
 
 def memory(o):
-    command = [sys.executable, __file__, "--only-memory", "--tokens", str(o.tokens), "--heads", str(o.heads), "--size", str(o.size)]
+    command = [sys.executable, __file__, "--only", "memory", "--tokens", str(o.tokens), "--heads", str(o.heads),
+               "--size", str(o.size)]
     theirs = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    used = peers.weft(["attention", f"fp32 B1 H{o.heads} D{o.size} T{o.tokens} causal fwd+bwd"], o.threads)[0]["resident_peak"]
-    print(f"| materialised, peak memory | fp32 | fwd+bwd | {used / 2**20:.1f} MiB | {theirs / 2**20:.1f} MiB | {theirs / used:.1f} |")
+    case = f"fp32 B1 H{o.heads} D{o.size} T{o.tokens} causal fwd+bwd"
+    used = peers.weft(["attention", case, "--repeats", "1"], o.threads)[0]["resident_peak"]
+    print(f"| materialised, peak memory | fp32 | {used / 2**20:.1f} MiB | {theirs / 2**20:.1f} MiB | {theirs / used:.1f} | 0 |")
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("tokens", 8192), ("heads", 4), ("size", 64), ("threads", 1), ("rounds", 3)):
         p.add_argument(f"--{name}", type=int, default=value)
-    p.add_argument("--only-memory", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--only", choices=["sdpa", "materialised", "memory"], help="memory: what materialising adds, in bytes")
     o = p.parse_args()
     torch.set_num_threads(o.threads)
-    if o.only_memory:
+    if o.only == "memory":
         return added_memory(o)
-    print(f"PyTorch {torch.__version__}, {o.threads} thread(s), {o.heads} heads of {o.size}, {o.tokens} tokens, causal\n")
-    print("| against | precision | direction | Weft ms | PyTorch ms | ratio |\n|---|---|---|---|---|---|")
-    compare(o, "scaled_dot_product_attention", sdpa, "fp32", torch.float32)
-    compare(o, "scaled_dot_product_attention", sdpa, "bf16", torch.bfloat16)
-    compare(o, "materialised", materialised, "fp32", torch.float32)
-    memory(o)
+    print(f"PyTorch {torch.__version__}, {o.threads} thread(s), {o.heads} heads of {o.size}, {o.tokens} tokens, causal,")
+    print("forward and backward\n\n| against | precision | Weft ms | PyTorch ms | ratio | spread % |\n|---|---|---|---|---|---|")
+    if o.only != "materialised":
+        compare(o, "scaled_dot_product_attention", sdpa, "fp32", torch.float32)
+        compare(o, "scaled_dot_product_attention", sdpa, "bf16", torch.bfloat16)
+    if o.only != "sdpa":
+        compare(o, "materialised", materialised, "fp32", torch.float32)
+        memory(o)
 
 
 main()

@@ -3,13 +3,14 @@
 Nothing of Weft depends on them. Without PyTorch they say so and end with 0, as a skipped test does.
 """
 
-import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import time
+
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from harness import spread, weft  # noqa: E402, F401: weft is for the scripts
 
 
 def torch_or_skip():
@@ -19,16 +20,6 @@ def torch_or_skip():
         print(f"skipped: PyTorch cannot be imported ({error}); in a virtual environment: pip install torch")
         sys.exit(0)
     return torch
-
-
-def weft(arguments, threads):
-    """One line of JSON per result of `weft bench`."""
-    program = os.environ.get("WEFT", "build/weft")
-    run = subprocess.run([program, "bench", *arguments, "--format", "jsonl", "--threads", str(threads)],
-                         capture_output=True, text=True)
-    if run.returncode != 0:
-        sys.exit(f"{program}: {run.stderr.strip()}")
-    return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 
 
 def timed(function, seconds=0.3, least=3):
@@ -42,13 +33,18 @@ def timed(function, seconds=0.3, least=3):
     return statistics.median(times)
 
 
-def alternate(ours, theirs, rounds=3):
-    """Both in turn, so that a machine that drifts meets both alike; the ratio of the medians is theirs to ours."""
+def in_turn(ours, theirs, rounds=3):
+    """Both in turn, so that a machine that drifts meets both alike: medians, and the spread of the ratios of rounds."""
     a, b = [], []
     for _ in range(rounds):
         a.append(ours())
         b.append(theirs())
-    return statistics.median(a), statistics.median(b)
+    return statistics.median(a), statistics.median(b), spread([y / x for x, y in zip(a, b)])
+
+
+def alternate(ours, theirs, rounds=3):
+    """The medians alone; the ratio is theirs to ours."""
+    return in_turn(ours, theirs, rounds)[:2]
 
 
 def peak_bytes():

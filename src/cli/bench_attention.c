@@ -58,10 +58,10 @@ static void print_jsonl(const line *l)
 {
     printf("{\"case\": \"%s\", \"direction\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"repeats\": %d, "
            "\"seconds\": %.9g, "
-           "\"spread\": %.4g, \"flops\": %.6g, \"roof\": %.6g, \"share\": %.4g, \"area\": %lld, \"resident_peak\": "
-           "%.0f}\n",
+           "\"spread\": %.4g, \"flops\": %.6g, \"roof\": %.6g, \"share\": %.4g, \"best\": %.4g, \"area\": %lld, "
+           "\"resident_peak\": %.0f}\n",
            l->text, l->direction, weft_prec_name(l->b->prec), l->b->threads, l->b->repeats, l->f->seconds, l->f->spread,
-           l->f->flops, l->f->roof, l->f->share, (long long)l->b->area, weft_resident_peak_bytes());
+           l->f->flops, l->f->roof, l->f->share, l->f->best, (long long)l->b->area, weft_resident_peak_bytes());
 }
 
 static const format formats[] = {

@@ -136,9 +136,10 @@ static weft_kernel_figures figures(const sample *x, int n, double operations)
     qsort(seconds, (size_t)n, sizeof *seconds, ascending);
     qsort(roofs, (size_t)n, sizeof *roofs, ascending);
     qsort(share, (size_t)n, sizeof *share, ascending);
-    double median = seconds[n / 2];
-    return (weft_kernel_figures){median, operations / median, roofs[n / 2], share[n / 2],
-                                 (seconds[3 * n / 4] - seconds[n / 4]) / median};
+    double median = seconds[n / 2], highest = roofs[n - 1];
+    return (weft_kernel_figures){.seconds = median, .flops = operations / median, .roof = roofs[n / 2],
+                                 .share = share[n / 2], .best = highest > 0 ? operations / seconds[0] / highest : 0,
+                                 .spread = (seconds[3 * n / 4] - seconds[n / 4]) / median};
 }
 
 static int64_t visible_area(const bench *b)

@@ -209,6 +209,7 @@ enum { WEFT_BENCH_FORWARD, WEFT_BENCH_BACKWARD, WEFT_BENCH_BOTH, WEFT_BENCH_DIRE
 typedef struct weft_kernel_figures { /* medians over the repeats */
     double seconds, flops;           /* of one run; per second */
     double roof, share;              /* of all threads, measured before and after each run; 0: the kernel has none */
+    double best;                     /* the fastest run as a share of the highest roof: what a busy machine leaves */
     double spread;                   /* between the quartiles of the times, relative to their median */
 } weft_kernel_figures;
 typedef struct weft_kernel_bench {
