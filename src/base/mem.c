@@ -159,6 +159,18 @@ static weft_status add_chunk(weft_arena *a, size_t need, const char *label)
     return WEFT_OK;
 }
 
+/* In debug builds whoever reads memory before writing it reads NaN: all bits 1 are NaN in every float type, -1 in every
+ * integer, and no address. Of a large block the beginning: a simulated rank's arrays are larger than the machine. */
+static void fill(const weft_arena *a, void *p, size_t bytes)
+{
+#ifdef WEFT_FILL_NAN
+    enum { FILL_MAX = 8 << 20 };
+    if (a->provider->kind == WEFT_MEM_HOST) memset(p, 0xff, bytes < FILL_MAX ? bytes : FILL_MAX);
+#else
+    (void)a, (void)p, (void)bytes;
+#endif
+}
+
 weft_status weft_arena_alloc(weft_arena *a, int64_t count, size_t size, const char *label, void **out)
 {
     size_t bytes = 0, padded = 0;
@@ -173,6 +185,7 @@ weft_status weft_arena_alloc(weft_arena *a, int64_t count, size_t size, const ch
     chunk *c = &a->chunk[a->current];
     *out = c->base + c->used;
     c->used += padded;
+    fill(a, *out, padded);
     a->block[a->blocks] = (block){padded, row_of(a->mem, a->name, label)};
     account(&a->mem->row[a->block[a->blocks++].row], padded);
     return WEFT_OK;

@@ -56,7 +56,8 @@ weft_status weft_arena_create(weft_arena **out, weft_mem *mem, const char *name,
 void weft_arena_destroy(weft_arena *arena); /* NULL is fine */
 weft_mem_kind weft_arena_kind(const weft_arena *arena); /* its provider's */
 
-/* count x size bytes, 64-byte aligned, content undefined; count 0 gives a valid pointer. */
+/* count x size bytes, 64-byte aligned, content undefined (all bits 1, NaN, in debug and sanitizer builds, so that work
+ * memory is never relied on); count 0 gives a valid pointer. */
 weft_status weft_arena_alloc(weft_arena *arena, int64_t count, size_t size, const char *label, void **out);
 weft_status weft_arena_zalloc(weft_arena *arena, int64_t count, size_t size, const char *label, void **out);
 /* WEFT_TRY(WEFT_NEW(arena, 10, "weights", &p)) with `float *p`. */

@@ -60,6 +60,27 @@ static void a_reset_arena_allocates_once(void **state)
     weft_arena_destroy(a);
 }
 
+/* Debug builds hand out NaN, the first time and when memory is given back and taken again. */
+static void debug_builds_fill_with_nan(void **state)
+{
+    (void)state;
+    if (!TEST_SANITIZER[0]) skip();
+    weft_mem mem = {0};
+    weft_arena *a;
+    assert_ok(weft_arena_create(&a, &mem, "work", NULL));
+    for (int turn = 0; turn < 2; turn++) {
+        float *x;
+        double *y;
+        weft_mark mark = weft_arena_mark(a);
+        assert_ok(WEFT_NEW(a, 1001, "floats", &x));
+        assert_ok(WEFT_NEW(a, 1 << 18, "doubles", &y));
+        for (int i = 0; i < 1001; i++) assert_true(isnan(x[i])), x[i] = 1;
+        for (int i = 0; i < 1 << 18; i++) assert_true(isnan(y[i])), y[i] = 1;
+        weft_arena_release(a, mark);
+    }
+    weft_arena_destroy(a);
+}
+
 static void marks_give_back(void **state)
 {
     (void)state;
@@ -243,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(g30_sizes_are_exact), cmocka_unit_test(blocks_are_aligned_and_apart),
         cmocka_unit_test(a_reset_arena_allocates_once), cmocka_unit_test(marks_give_back),
+        cmocka_unit_test(debug_builds_fill_with_nan),
         cmocka_unit_test(labels_are_accounted), cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(a_failing_provider_is_named), cmocka_unit_test(pool_buffers_are_apart),
         cmocka_unit_test(any_number_of_large_blocks), cmocka_unit_test(nothing_is_taken_ahead_of_shared_memory),

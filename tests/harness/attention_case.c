@@ -128,6 +128,7 @@ void case_clear(attention_case *c)
     free(c->q), free(c->k), free(c->v), free(c->dout), free(c->sinks), free(c->alibi);
     c->q = c->k = c->v = c->dout = c->sinks = c->alibi = NULL;
     result_free(&c->want);
+    result_free(&c->moduli);
 }
 
 attention_result result_new(const attention_case *c)
@@ -170,9 +171,25 @@ bool case_kept(const attention_case *c, const weft_attn_pair *p, int64_t i, int 
     return ldexp((double)word.w[k % 4], -32) >= c->d.dropout;
 }
 
+bool case_visible(const attention_case *c, const weft_attn_pair *p, int64_t i, int64_t x)
+{
+    const weft_mask *m = &c->d.mask;
+    int64_t q = position(p->q_pos, p->q_run, p->q_step, i - p->q_row), k = position(p->k_pos, p->k_run, p->k_step, x);
+    if (m->left >= 0 && q - k > m->left) return false;
+    if (m->right >= 0 && k - q > m->right) return false;
+    return !m->causal || k <= q || k < m->prefix;
+}
+
+static double modulus_dot(const double *a, const double *b, int n)
+{
+    double s = 0;
+    for (int i = 0; i < n; i++) s += fabs(a[i] * b[i]);
+    return s;
+}
+
 /* Scores of row i of head h against all keys, -inf where hidden; t = tanh of softcap; keep: what dropout multiplies
  * the weight by. */
-static void scores(const attention_case *c, int64_t i, int h, double *s, double *t, double *keep)
+static void scores(attention_case *c, int64_t i, int h, double *s, double *t, double *keep)
 {
     const weft_attn_desc *d = &c->d;
     int g = (d->head0 + h) / d->group - d->kv_head0;
@@ -183,15 +200,40 @@ static void scores(const attention_case *c, int64_t i, int h, double *s, double 
         int64_t qpos = position(p->q_pos, p->q_run, p->q_step, i - p->q_row);
         for (int64_t x = 0; x < p->nk; x++) {
             int64_t kpos = position(p->k_pos, p->k_run, p->k_step, x), j = p->k_row + x;
-            bool seen = d->mask.left < 0 || qpos - kpos <= d->mask.left;
-            if (d->mask.right >= 0 && kpos - qpos > d->mask.right) seen = false;
-            if (d->mask.causal && kpos > qpos && kpos >= d->mask.prefix) seen = false;
-            if (!seen) continue;
-            double y = d->scale * dot(c->q + (i * d->H + h) * d->D, c->k + (j * d->Hkv + g) * d->D, d->D);
+            if (!case_visible(c, p, i, x)) continue;
+            const double *q = c->q + (i * d->H + h) * d->D, *k = c->k + (j * d->Hkv + g) * d->D;
+            double y = d->scale * dot(q, k, d->D), bias = c->alibi ? c->alibi[h] * fabs((double)(qpos - kpos)) : 0;
+            if (c->conditioned)
+                c->score_moduli = fmax(c->score_moduli, fabs(d->scale) * modulus_dot(q, k, d->D) + d->softcap + bias);
             if (d->softcap > 0) t[j] = tanh(y / d->softcap), y = d->softcap * t[j];
-            if (c->alibi) y -= c->alibi[h] * fabs((double)(qpos - kpos));
+            y -= bias;
             s[j] = y;
             keep[j] = case_kept(c, p, i, h, x) ? 1 / (1 - d->dropout) : 0;
+        }
+    }
+}
+
+/* The sums of answer_row over moduli, for the weights p of a row. */
+static void moduli_row(attention_case *c, int64_t i, int h, const double *p, double sink, const double *keep)
+{
+    const weft_attn_desc *d = &c->d;
+    attention_result *w = &c->moduli;
+    int g = (d->head0 + h) / d->group - d->kv_head0;
+    int64_t at = i * d->H + h;
+    double *o = w->o + at * d->Dv, *dq = w->dq + at * d->D, *dout = c->dout + at * d->Dv, *q = c->q + at * d->D;
+    for (int64_t j = 0; j < c->k_rows; j++)
+        for (int x = 0; x < d->Dv && p[j] != 0; x++) o[x] += keep[j] * p[j] * fabs(c->v[(j * d->Hkv + g) * d->Dv + x]);
+    double delta = modulus_dot(o, dout, d->Dv);
+    if (c->sinks) w->dsinks[h] += sink * delta;
+    for (int64_t j = 0; j < c->k_rows; j++) {
+        if (p[j] == 0) continue;
+        int64_t key = j * d->Hkv + g;
+        const double *k = c->k + key * d->D;
+        double ds = p[j] * (keep[j] * modulus_dot(dout, c->v + key * d->Dv, d->Dv) + delta) * fabs(d->scale);
+        for (int x = 0; x < d->Dv; x++) w->dv[key * d->Dv + x] += keep[j] * p[j] * fabs(dout[x]);
+        for (int x = 0; x < d->D; x++) {
+            dq[x] += ds * fabs(k[x]);
+            w->dk[key * d->D + x] += ds * fabs(q[x]);
         }
     }
 }
@@ -215,6 +257,7 @@ static void answer_row(attention_case *c, int64_t i, int h, double *s, double *t
         s[j] = exp(s[j] - top) / sum;
         for (int x = 0; x < d->Dv && s[j] != 0; x++) o[x] += keep[j] * s[j] * c->v[(j * d->Hkv + g) * d->Dv + x];
     }
+    if (c->conditioned) moduli_row(c, i, h, s, c->sinks ? exp(c->sinks[h] - top) / sum : 0, keep);
     delta = dot(o, dout, d->Dv);
     if (c->sinks) w->dsinks[h] -= exp(c->sinks[h] - top) / sum * delta;
     for (int64_t j = 0; j < c->k_rows; j++) {
@@ -234,6 +277,11 @@ void case_answer(attention_case *c)
 {
     result_free(&c->want);
     c->want = result_new(c);
+    if (c->conditioned) {
+        result_free(&c->moduli);
+        c->moduli = result_new(c);
+        c->score_moduli = 0;
+    }
     double *s = zeros(c->k_rows), *t = zeros(c->k_rows), *keep = zeros(c->k_rows);
     for (int64_t i = 0; i < c->q_rows; i++)
         for (int h = 0; h < c->d.H; h++) answer_row(c, i, h, s, t, keep);

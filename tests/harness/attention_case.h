@@ -29,6 +29,11 @@ typedef struct attention_case {
     double *q, *k, *v, *dout;   /* [rows, heads, D or Dv] */
     double *sinks, *alibi;      /* [H] or NULL */
     attention_result want;
+    /* With `conditioned`, the answer also finds the same sums over the moduli of their terms, and the largest sum of
+     * moduli behind a score: how much the roundings of terms and scores can move a result. */
+    bool conditioned;
+    attention_result moduli; /* lse is not used */
+    double score_moduli;
 } attention_case;
 
 /* Heads, sizes, scale 1/sqrt(D), full visibility; no rows and pairs yet. H must be a multiple of Hkv. */
@@ -69,6 +74,8 @@ void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec,
  * its lse than lse_limit. */
 void case_check(const attention_case *c, const attention_result *r, double limit, double lse_limit,
                 const char *what);
+/* Whether row i of the queries sees row x of pair p's keys, both counted in their arrays and in the pair. */
+bool case_visible(const attention_case *c, const weft_attn_pair *p, int64_t i, int64_t x);
 /* All results have the same bits. */
 void case_check_same(const attention_case *c, const attention_result *a, const attention_result *b, const char *what);
 
