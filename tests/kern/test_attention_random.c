@@ -148,7 +148,8 @@ static double allowed(const attention_case *c, const kernel *k, const double *wa
     double roundings = unit * (2 + c->score_moduli / 2);
     if (k->prec == WEFT_PREC_BF16) roundings += 0x1p-8;
     if (k->prec == WEFT_PREC_F16) roundings += 0x1p-11;
-    return fmax(k->limit * fmax(weft_norm2(want, WEFT_F64, n), floor), roundings * weft_norm2(moduli, WEFT_F64, n));
+    const double limit = bits16(k) ? 6e-3 : k->limit;
+    return fmax(limit * fmax(weft_norm2(want, WEFT_F64, n), floor), roundings * weft_norm2(moduli, WEFT_F64, n));
 }
 
 static struct worst { /* error over what is allowed */
