@@ -8,7 +8,7 @@
 
 /* Tiles of keys in a superblock: at most BWD_TILES; as many as BWD_BYTES hold (of a second-level cache of 2 MB); few
  * enough to leave BWD_TASKS tasks of a sequence. Depends on nothing else, because it fixes the order of dQ's sums. */
-enum { BWD_TILES = 4, BWD_BYTES = 640 << 10, BWD_TASKS = 8 };
+enum { BWD_TILES = 4, BWD_BYTES = 1300 << 10, BWD_TASKS = 8 };
 
 typedef struct key_tile { /* KEYS keys */
     float *k, *kt, *v;    /* packed K, K^T, V */
@@ -20,6 +20,7 @@ typedef struct bwd_buffers {
     float *q, *dout, *dq; /* panels of LANES rows */
     float *qt, *doutt, *dqt; /* panels of D, Dv, D rows */
     float *s, *ds;        /* [KEYS x LANES]: S^T then P^T; dP^T then dS^T */
+    ahead next;           /* rows of the query tile after this one */
     lanes t;
     float m[LANES], inv_l[LANES], delta[LANES]; /* m counts powers of two */
     const dropout *dropout;
@@ -61,7 +62,7 @@ static void backward_carve(bwd_buffers *b, const weft_attn_desc *d, float *work)
     b->qt = carve(&work, LANES * d->D), b->dqt = carve(&work, LANES * d->D);
     b->doutt = carve(&work, LANES * d->Dv);
     b->s = carve(&work, KEYS * LANES);
-    work += PANEL; /* a panel of S^T and of dP^T use every other line of the cache each: not the same ones */
+    work += PANEL; /* AVX2: a panel of S^T and one of dP^T use a quarter of the cache's sets each: not the same ones */
     b->ds = carve(&work, KEYS * LANES);
 }
 
@@ -145,13 +146,13 @@ static void backward_panel(bwd_buffers *b, const key_tile *key, const weft_attn_
     int64_t first = (at + lo) / MR;
     vmat s = {b->s + lo * LANES + x * PANEL, 0, LANES}, ds = {b->ds + lo * LANES + x * PANEL, 0, LANES};
     vmat q = {b->qt + x * d->D * PANEL, 0, PANEL}, o = {b->doutt + x * d->Dv * PANEL, 0, PANEL};
-    gemm(s, (mat){key->k + first * kp, kp, false}, q, hi - lo, nv, d->D, false);
-    gemm(ds, (mat){key->v + first * vp, vp, false}, o, hi - lo, nv, d->Dv, false);
+    gemm(s, (mat){key->k + first * kp, kp, false}, q, hi - lo, nv, d->D, false, &b->next);
+    gemm(ds, (mat){key->v + first * vp, vp, false}, o, hi - lo, nv, d->Dv, false, &b->next);
     for (int i = v; i < v + nv; i++) gradients(b, lo, hi, i, r);
     clear_rows(b, 0, lo, v, nv);
     clear_rows(b, hi, n, v, nv);
     gemm((vmat){b->dqt + x * d->D * PANEL, 0, PANEL}, (mat){key->kt + (at + lo) * MR, KEYS * MR + SLACK, false}, ds,
-         d->D, nv, hi - lo, add);
+         d->D, nv, hi - lo, add, &b->next);
 }
 
 /* Keys [j0, j1) of the tile that starts at key `from`, against the query tile b->t; dQ^T to b->dqt. */
@@ -164,9 +165,9 @@ static void backward_block(bwd_buffers *b, const key_tile *key, const weft_attn_
     if (b->dropout->on) drop_keys_set(&b->drop.keys, b->dropout, p, j0, j1);
     for (int x = 0; x * NR < b->t.nv; x++) backward_panel(b, key, d, &r, at, n, x, add);
     gemm((vmat){key->dv + at * PANEL, KEYS * PANEL, PANEL}, (mat){b->s, MR * LANES, true},
-         (vmat){b->dout, LANES * PANEL, PANEL}, n, vectors(d->Dv), b->t.n, true);
+         (vmat){b->dout, LANES * PANEL, PANEL}, n, vectors(d->Dv), b->t.n, true, &b->next);
     gemm((vmat){key->dk + at * PANEL, KEYS * PANEL, PANEL}, (mat){b->ds, MR * LANES, true},
-         (vmat){b->q, LANES * PANEL, PANEL}, n, vectors(d->D), b->t.n, true);
+         (vmat){b->q, LANES * PANEL, PANEL}, n, vectors(d->D), b->t.n, true, &b->next);
 }
 
 /* Keys of a superblock. */
@@ -247,6 +248,22 @@ static void backward_tile(bwd_buffers *b, const weft_attn_desc *d, const weft_at
     }
 }
 
+/* Rows of query tile `tile`, all heads of the group. */
+static void queries_ahead(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_bwd_io *io, const task *t,
+                          int64_t tile, weft_prec c)
+{
+    const int64_t size = c == WEFT_PREC_F32 ? 4 : 2, heads = t->gr.heads, h0 = t->gr.h0;
+    const int64_t i = tile * LANES / heads, row = t->p->q_row + i;
+    const int64_t rows = weft_min_i64(weft_ceil_div(LANES, heads), t->p->nq - i);
+    b->next.n = 0;
+    if (rows <= 0) return;
+    ahead_add(&b->next, (float *)io->dq + (row * d->H + h0) * d->D, d->H * d->D * 4, heads * d->D * 4, rows);
+    ahead_add(&b->next, (const char *)io->dout + (row * io->dout_ld + h0 * d->Dv) * size, io->dout_ld * size,
+              heads * d->Dv * size, rows);
+    ahead_add(&b->next, (const char *)io->q + (row * io->q_ld + h0 * d->D) * size, io->q_ld * size, heads * d->D * size,
+              rows);
+}
+
 static void backward_task(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_bwd_io *io, const task *t,
                           slot *mine, weft_prec c, const weft_attn_run *run, int me)
 {
@@ -260,6 +277,7 @@ static void backward_task(bwd_buffers *b, const weft_attn_desc *d, const weft_at
         bool sees = weft_max_i64(from, b->t.lo) < weft_min_i64(to, b->t.hi);
         if (sees) {
             queries_in(b, d, io, c);
+            queries_ahead(b, d, io, t, tile + 1, c);
             backward_tile(b, d, t->p, from, to);
         }
         if (tile < before_hi) wait_before(t, tile, run, me);

@@ -2,8 +2,8 @@
  *   S^T[keys x lanes] = K Q^T      P^T = exp(S^T - m)      O^T[Dv x lanes] += V^T P^T
  * In this orientation K and V are only broadcast (never transposed for the products), maximum and sum of a row need no
  * reduction across lanes, and P^T comes out in the layout that the second product wants. Q^T and O^T are turned once
- * per tile of queries. A tile is worked on panel by panel, so that the scores of a panel stay in the first-level cache
- * from the first product through the softmax to the second. */
+ * per tile of queries. A tile is worked on panel by panel (AVX-512: one), so that the scores of a panel stay in the
+ * first-level cache from the first product through the softmax to the second. */
 
 /* Tiles that share packed K,V, at most, and the bytes of Q^T and O^T that all of them may take (half a second-level
  * cache of 1 MB). Do not change results. */
@@ -21,6 +21,7 @@ typedef struct fwd_buffers {
     float *k, *v;    /* packed K [KEYS x D], packed V^T [Dv x KEYS] */
     float *s, *rows; /* [KEYS x PANEL], panels of LANES rows */
     fwd_tile tile[FWD_TILES];
+    ahead next;      /* rows of the block of keys after this one */
     const dropout *dropout;
     drop_block drop;
 } fwd_buffers;
@@ -208,11 +209,11 @@ static void forward_panel(fwd_buffers *b, fwd_tile *f, const weft_attn_desc *d, 
     int64_t kp = d->D * MR + SLACK;
     mat k = {b->k + (at + lo) / MR * kp, kp, false}, vt = {b->v + (at + lo) * MR, KEYS * MR + SLACK, false};
     vmat s = {b->s + lo * PANEL, 0, PANEL}, o = {f->ot + x * d->Dv * PANEL, 0, PANEL};
-    gemm(s, k, (vmat){f->qt + x * d->D * PANEL, 0, PANEL}, hi - lo, nv, d->D, false);
+    gemm(s, k, (vmat){f->qt + x * d->D * PANEL, 0, PANEL}, hi - lo, nv, d->D, false, &b->next);
     for (int i = 0; i < nv; i++) softmax(f, b->s + i * VLEN, o.p + i * VLEN, lo, hi, v + i, r, d->Dv);
     if (b->dropout->on) /* after the sums: l is that of all keys */
         drop_weights(&b->drop, b->s, lo, hi, b->dropout, &f->drop, v, nv);
-    gemm(o, vt, s, d->Dv, nv, hi - lo, true);
+    gemm(o, vt, s, d->Dv, nv, hi - lo, true, &b->next);
 }
 
 /* Keys [j0, j1) of the pair, packed from row `from` on, for one tile of queries. j0 and `from` are multiples of MR;
@@ -264,6 +265,16 @@ static int forward_tiles(fwd_buffers *b, const weft_attn_desc *d, const weft_att
     return n;
 }
 
+static void keys_ahead(ahead *a, const weft_attn_desc *d, const weft_attn_fwd_io *io, weft_prec c, int64_t row,
+                       int64_t rows, int64_t g)
+{
+    const int64_t size = c == WEFT_PREC_F32 ? 4 : 2;
+    a->n = 0;
+    if (rows <= 0) return;
+    ahead_add(a, (const char *)io->v + (row * io->v_ld + g * d->Dv) * size, io->v_ld * size, d->Dv * size, rows);
+    ahead_add(a, (const char *)io->k + (row * io->k_ld + g * d->D) * size, io->k_ld * size, d->D * size, rows);
+}
+
 static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
                          weft_prec c, const weft_attn_run *run, int me)
 {
@@ -273,6 +284,7 @@ static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_att
         int64_t from = weft_max_i64(j, lo), to = weft_min_i64(j + KEYS, hi), row = t->p->k_row + from;
         pack_keys(b->k, io->k, io->k_ld, c, row, (int)(to - from), t->gr.g, d->D);
         pack_turned(b->v, KEYS, io->v, io->v_ld, c, row, (int)(to - from), t->gr.g, d->Dv);
+        keys_ahead(&b->next, d, io, c, t->p->k_row + to, weft_min_i64(KEYS, hi - to), t->gr.g);
         for (int i = 0; i < n; i++) {
             const lanes *l = &b->tile[i].t;
             int64_t j0 = weft_max_i64(from, l->lo / MR * MR), j1 = weft_min_i64(to, l->hi);
