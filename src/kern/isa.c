@@ -31,7 +31,7 @@ bool weft_isa_parse(const char *s, weft_isa *out)
 
 #if defined(__x86_64__)
 
-typedef struct cpu_facts { uint32_t f1c, f7b, f7d, f7a1, xcr0; } cpu_facts;
+typedef struct cpu_facts { uint32_t f1c, f7b, f7c, f7d, f7a1, xcr0; } cpu_facts;
 
 static cpu_facts read_cpu(void)
 {
@@ -40,6 +40,7 @@ static cpu_facts read_cpu(void)
     if (__get_cpuid(1, &a, &b, &c, &d)) f.f1c = c;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         f.f7b = b;
+        f.f7c = c;
         f.f7d = d;
     }
     if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) f.f7a1 = a;
@@ -65,15 +66,16 @@ static bool has_avx512(const cpu_facts *f)
            all_set(f->f7b, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL);
 }
 
+static bool has_avx512_bf16(const cpu_facts *f) { return has_avx512(f) && (f->f7a1 & 1 << 5); }
+
+/* With what its kernels use between tiles; every processor with AMX has that. */
 static bool has_amx(const cpu_facts *f)
 {
     enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, XTILE = 3 << 17 };
     enum { REQUEST_PERMISSION = 0x1023, XTILEDATA = 18 }; /* arch_prctl(ARCH_REQ_XCOMP_PERM, ...) */
-    return has_avx512(f) && all_set(f->f7d, AMX_BF16 | AMX_TILE) && all_set(f->xcr0, XTILE) &&
-           syscall(SYS_arch_prctl, REQUEST_PERMISSION, XTILEDATA) == 0;
+    return has_avx512_bf16(f) && all_set(f->f7c, bit_AVX512VBMI) && all_set(f->f7d, AMX_BF16 | AMX_TILE) &&
+           all_set(f->xcr0, XTILE) && syscall(SYS_arch_prctl, REQUEST_PERMISSION, XTILEDATA) == 0;
 }
-
-static bool has_avx512_bf16(const cpu_facts *f) { return has_avx512(f) && (f->f7a1 & 1 << 5); }
 
 static void detect(bool available[WEFT_ISA_COUNT], bool *avx512_bf16)
 {

@@ -244,12 +244,12 @@ static void make_gradients(bwd_buffers *b, const bwd_keys *k, const weft_attn_de
             unit *u = &two[turn];
             *u = (unit){key, half, here / 2, (const float *)(const void *)b->s[turn],
                         (const float *)(const void *)b->dp[turn]};
-            const bool beside = now && plain && now->pairs * 2 == UNIT_STRIPS && here == UNIT_STRIPS;
+            const bool together = now && plain && now->pairs * 2 == UNIT_STRIPS && here == UNIT_STRIPS;
             unit_scores(b->s[turn], k->k + key * TILE, b->q + (int64_t)v * kc * TILE, here, kc, &g,
-                        beside ? now : NULL, 0);
+                        together ? now : NULL, 0);
             unit_scores(b->dp[turn], k->v + key * TILE, b->dout + (int64_t)v * vc * TILE, here, vc, &g,
-                        beside ? now : NULL, 8);
-            if (now && !beside) grads_all(&g, now, plain);
+                        together ? now : NULL, 8);
+            if (now && !together) grads_all(&g, now, plain);
             now = u;
         }
     if (now) grads_all(&g, now, plain);

@@ -20,6 +20,7 @@ typedef struct fwd_tile {
     char *q, *ot, *p; /* B [STRIPS][chunks(D)], C [STRIPS][columns(Dv)], B [STRIPS][KEYS / PAIRS] */
     float ref[LANES], l[LANES];
     bool sees[LANES]; /* any key of this call */
+    bool tame;        /* as `tame` in fwd_buffers, of q */
     drop_lanes drop;
     int c0, c1;       /* chunks of the block that any lane sees */
     rules r;          /* of these */
@@ -28,6 +29,7 @@ typedef struct fwd_tile {
 typedef struct fwd_buffers {
     char *k, *vt;  /* A [chunks(D)][KEYS rows], A [columns(Dv)][KEYS / PAIRS] */
     char *s[2];    /* C [KEYS / 16] of a strip; two in turn */
+    bool tame;     /* no element of k is so large that a product could be NaN */
     fwd_tile tile[FWD_TILES];
     const dropout *dropout;
     drop_block drop;
@@ -153,6 +155,7 @@ typedef struct strip {
     char *s;     /* products, key by key */
     char *p;     /* B tiles of P^T */
     float scale; /* from what s holds to powers of two */
+    bool quick;  /* worth trying the quick exponential */
 } strip;
 
 /* What is between the scores of a strip and its P. */
@@ -162,8 +165,9 @@ typedef struct weights {
     V scale, ref, sum0, sum1, keep;
     __m512i order;
     const drop_block *drop;
-    int n; /* keys */
 } weights;
+
+static inline int keys_of(const strip *u) { return (u->f->c1 - u->f->c0) * PAIRS; }
 
 static weights weights_of(const strip *u, const fwd_buffers *b)
 {
@@ -171,8 +175,7 @@ static weights weights_of(const strip *u, const fwd_buffers *b)
     return (weights){.s = (const float *)(const void *)u->s, .p = u->p, .scale = vset(u->scale),
                      /* nothing seen: subtract 0, so that -inf - -inf never happens */
                      .ref = vsel(veq(ref, vset(-INFINITY)), vzero(), ref), .sum0 = vzero(), .sum1 = vzero(),
-                     .keep = vset(b->dropout->scale), .order = pair_order(), .drop = &b->drop,
-                     .n = (u->f->c1 - u->f->c0) * PAIRS};
+                     .keep = vset(b->dropout->scale), .order = pair_order(), .drop = &b->drop};
 }
 
 /* P of keys [j, j + n), n even. */
@@ -189,67 +192,92 @@ static inline __attribute__((always_inline)) void weights_some(weights *w, int j
     }
 }
 
-static V weights_all(weights w, bool drop)
+static V weights_all(const fwd_buffers *b, const strip *u, bool drop)
 {
-    for (int j = 0; j < w.n; j += TILE_ROWS) {
+    weights w = weights_of(u, b);
+    for (int j = 0; j < keys_of(u); j += TILE_ROWS) {
         if (drop) weights_some(&w, j, TILE_ROWS, true);
         else weights_some(&w, j, TILE_ROWS, false);
     }
     return vadd(w.sum0, w.sum1);
 }
 
+static quick quick_begin(const strip *u)
+{
+    return quick_of((const float *)(const void *)u->s, u->p, u->scale, vload(u->f->ref + u->v * VLEN));
+}
+
+/* What runs between products: the exponentials of a strip by either way. */
+typedef struct beside {
+    weights w;
+    quick q;
+} beside;
+
+static inline __attribute__((always_inline)) void beside_some(beside *b, int j, const int n, const bool fast)
+{
+    if (fast) quick_some(&b->q, j, n);
+    else weights_some(&b->w, j, n, false);
+}
+
 /* Products of `next` (n tiles of Q are held; the last part of D) between the exponentials of `now`, 16 keys of each in
- * turn. Returns the sum of P. */
-static inline __attribute__((always_inline)) V scores_and_weights(const strip *next, stream k, const bool add,
-                                                                  const int n, weights w)
+ * turn. */
+static inline __attribute__((always_inline)) sums_of_p scores_and_weights(const strip *next, stream k, const bool add,
+                                                                          const int n, beside w, int count,
+                                                                          const bool fast)
 {
     const int jobs = (next->f->c1 - next->f->c0) * 2, half = n > 2 ? 2 : n, keys = n > 2 ? TILE_ROWS / 2 : TILE_ROWS;
     char *s = next->s;
     int j = 0;
     for (int x = 0; x < jobs; x += 2, s += 2 * TILE) {
         const char *p = k.at + x * k.job;
-        const bool busy = j < w.n;
+        const bool busy = j < count;
         sum0_start(add ? s : NULL);
         sum0_add(p, k.step, false, 0, half);
         if (x > 0) sum1_store(s - TILE);
-        if (busy) weights_some(&w, j, keys, false);
+        if (busy) beside_some(&w, j, keys, fast);
         if (n > 2) {
             sum0_add(p, k.step, false, half, n);
-            if (busy) weights_some(&w, j + keys, keys, false);
+            if (busy) beside_some(&w, j + keys, keys, fast);
         }
         sum1_start(add ? s + TILE : NULL);
         sum1_add(p + k.job, k.step, false, 0, half);
         sum0_store(s);
-        if (busy) weights_some(&w, j + TILE_ROWS, keys, false);
+        if (busy) beside_some(&w, j + TILE_ROWS, keys, fast);
         if (n > 2) {
             sum1_add(p + k.job, k.step, false, half, n);
-            if (busy) weights_some(&w, j + TILE_ROWS + keys, keys, false);
+            if (busy) beside_some(&w, j + TILE_ROWS + keys, keys, fast);
         }
         j += 2 * TILE_ROWS;
     }
     sum1_store(s - TILE);
-    for (; j < w.n; j += TILE_ROWS) weights_some(&w, j, TILE_ROWS, false);
-    return vadd(w.sum0, w.sum1);
+    for (; j < count; j += TILE_ROWS) beside_some(&w, j, TILE_ROWS, fast);
+    return fast ? quick_sums(&w.q) : (sums_of_p){vadd(w.w.sum0, w.w.sum1), vzero()};
 }
 
-/* S^T of `next`, and P of `now` (or NULL) whose sum is returned. */
-static V strip_scores(const fwd_buffers *b, const strip *next, const strip *now, int n)
+/* S^T of `next`, and P of `now` (or NULL) whose sums are returned. */
+static sums_of_p strip_scores(const fwd_buffers *b, const strip *next, const strip *now, int n)
 {
     const int first = n - 1 - (n - 1) % HELD, last = n - first;
     const char *q = next->f->q + (int64_t)next->v * n * TILE;
     const stream k = {b->k + next->f->c0 * PAIRS * 64, (int64_t)KEYS * 64, TILE};
     if (first > 0) sums(next->s, TILE, q, TILE, k, (next->f->c1 - next->f->c0) * 2, first, false, false);
     const stream rest = {k.at + first * k.step, k.step, k.job};
-    weights w = {0};
-    if (now) w = weights_of(now, b);
+    beside w = {0};
+    const bool fast = now && now->quick;
+    const int count = now ? keys_of(now) : 0;
+    if (fast) w.q = quick_begin(now);
+    else if (now) w.w = weights_of(now, b);
 #define CASE(m) \
     if (last == (m)) { \
         hold(q + first * TILE, TILE, m); \
-        return first > 0 ? scores_and_weights(next, rest, true, m, w) : scores_and_weights(next, rest, false, m, w); \
+        if (first > 0 && fast) return scores_and_weights(next, rest, true, m, w, count, true); \
+        if (first > 0) return scores_and_weights(next, rest, true, m, w, count, false); \
+        if (fast) return scores_and_weights(next, rest, false, m, w, count, true); \
+        return scores_and_weights(next, rest, false, m, w, count, false); \
     }
     CASE(1) CASE(2) CASE(3) CASE(4)
 #undef CASE
-    return vzero();
+    return (sums_of_p){vzero(), vzero()};
 }
 
 static V column_top(const strip *u)
@@ -257,7 +285,7 @@ static V column_top(const strip *u)
     const float *s = (const float *)(const void *)u->s;
     const V scale = vset(u->scale);
     V top[2] = {vset(-INFINITY), vset(-INFINITY)};
-    for (int j = 0; j < (u->f->c1 - u->f->c0) * PAIRS; j += 2)
+    for (int j = 0; j < keys_of(u); j += 2)
         for (int i = 0; i < 2; i++) top[i] = vmax(vmul(vload(s + (j + i) * VLEN), scale), top[i]);
     return vmax(top[0], top[1]);
 }
@@ -280,38 +308,49 @@ static void apply_rules(strip *u)
     u->scale = r->scale * LOG2E;
     if (rules_plain(r)) return;
     u->scale = 1;
-    for (int j = 0; j < (u->f->c1 - u->f->c0) * PAIRS; j++) {
+    for (int j = 0; j < keys_of(u); j++) {
         V unused, y = vmul(rules_score(r, vload(s + j * VLEN), j, u->v, &unused), log2e);
         if (r->masked) y = vsel(rules_visible(r, j, u->v), y, vset(-INFINITY));
         vstore(s + j * VLEN, y);
     }
 }
 
+/* l and O^T relative to another reference. */
+static void change_reference(const strip *u, V to, int dv_tiles)
+{
+    float *ref = u->f->ref + u->v * VLEN, *l = u->f->l + u->v * VLEN;
+    const V old = vload(ref), by = vsel(veq(old, to), vset(1), vexp2(vsub(old, to)));
+    float *ot = (float *)(void *)(u->f->ot + (int64_t)u->v * dv_tiles * TILE);
+    for (int x = 0; x < dv_tiles * TILE_ROWS; x++) vstore(ot + x * VLEN, vmul(vload(ot + x * VLEN), by));
+    vstore(ref, to);
+    vstore(l, vmul(vload(l), by));
+}
+
 /* The same scores again with the reference at their maximum. */
 static V raise_reference(const fwd_buffers *b, const strip *u, int dv_tiles)
 {
-    float *ref = u->f->ref + u->v * VLEN, *l = u->f->l + u->v * VLEN;
-    const V old = vload(ref), top = vmax(column_top(u), old);
-    const V shrink = vsel(veq(old, top), vset(1), vexp2(vsub(old, top)));
-    float *ot = (float *)(void *)(u->f->ot + (int64_t)u->v * dv_tiles * TILE);
-    for (int x = 0; x < dv_tiles * TILE_ROWS; x++) vstore(ot + x * VLEN, vmul(vload(ot + x * VLEN), shrink));
-    vstore(ref, top);
-    vstore(l, vmul(vload(l), shrink));
-    return weights_all(weights_of(u, b), b->dropout->on);
+    change_reference(u, vmax(column_top(u), vload(u->f->ref + u->v * VLEN)), dv_tiles);
+    return weights_all(b, u, b->dropout->on);
 }
 
-/* After the exponentials: l, or once more when they were too large (or NaN, which stays NaN). */
-static void strip_close(const fwd_buffers *b, const strip *u, V sum, int dv_tiles)
+/* After the exponentials: l. The quick ones are taken back where a lane's largest P is too much of its sum; sums that
+ * are too large (or NaN, which stays NaN) raise the reference. */
+static void strip_close(const fwd_buffers *b, const strip *u, sums_of_p got, int dv_tiles)
 {
-    if (vmask_bits(vle(sum, vset(LARGEST_SUM))) != 0xffff) sum = raise_reference(b, u, dv_tiles);
     float *l = u->f->l + u->v * VLEN;
+    V sum = got.sum;
+    if (u->quick && !quick_good(&got, vload(l))) sum = weights_all(b, u, false);
+    if (vmask_bits(vle(sum, vset(LARGEST_SUM))) != 0xffff) sum = raise_reference(b, u, dv_tiles);
     vstore(l, vadd(vload(l), sum));
 }
 
-static void strip_open(fwd_buffers *b, strip *u)
+static void strip_open(fwd_buffers *b, strip *u, int dv_tiles)
 {
     apply_rules(u);
     set_reference(u);
+    const V ref = vload(u->f->ref + u->v * VLEN);
+    u->quick = b->tame && u->f->tame && !b->dropout->on && quick_promises(ref, vload(u->f->l + u->v * VLEN));
+    if (u->quick && vmask_bits(veq(ref, steps(ref))) != 0xffff) change_reference(u, steps(ref), dv_tiles);
     if (!b->dropout->on) return;
     drop_decide(&b->drop, b->dropout, &u->f->drop, u->v);
 }
@@ -350,21 +389,24 @@ static void make_weights(fwd_buffers *b, const weft_attn_desc *d, const weft_att
         if (f->c0 == f->c1) continue;
         for (int v = 0; v < f->t.nv; v++, turn ^= 1) {
             strip *u = &two[turn];
-            *u = (strip){f, v, b->s[turn], f->p + (int64_t)v * (KEYS / PAIRS) * TILE, 0};
-            const V sum = strip_scores(b, u, now, n);
+            *u = (strip){f, v, b->s[turn], f->p + (int64_t)v * (KEYS / PAIRS) * TILE, 0, false};
+            const sums_of_p sum = strip_scores(b, u, now, n);
             if (now) strip_close(b, now, sum, dv_tiles);
             if (b->dropout->on && v == 0)
                 drop_keys_set(&b->drop.keys, b->dropout, p, from + f->c0 * PAIRS,
                               weft_min_i64(p->nk, from + f->c1 * PAIRS));
-            strip_open(b, u);
+            strip_open(b, u, dv_tiles);
             now = u;
             if (b->dropout->on) { /* a decision per pair costs more than what running side by side saves */
-                strip_close(b, u, weights_all(weights_of(u, b), true), dv_tiles);
+                strip_close(b, u, (sums_of_p){weights_all(b, u, true), vzero()}, dv_tiles);
                 now = NULL;
             }
         }
     }
-    if (now) strip_close(b, now, weights_all(weights_of(now, b), false), dv_tiles);
+    if (!now) return;
+    const sums_of_p last = now->quick ? quick_all(quick_begin(now), keys_of(now))
+                                      : (sums_of_p){weights_all(b, now, false), vzero()};
+    strip_close(b, now, last, dv_tiles);
 }
 
 static void add_values(fwd_buffers *b, const weft_attn_desc *d, int tiles)
@@ -404,7 +446,7 @@ static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_att
         lanes_set(&f->t, d, p, &t->gr, first + i);
         if (f->t.lo >= f->t.hi) continue; /* sees nothing: its state stays as it is, bit for bit */
         rows_of_lanes(rows, f->t.nv * VLEN, &f->t, io->q, io->q_ld, d->D);
-        pack_columns(f->q, rows, f->t.nv * VLEN, d->D);
+        f->tame = pack_columns(f->q, rows, f->t.nv * VLEN, d->D);
         sees_set(f, d, p);
         state_in(f, d, io);
         if (b->dropout->on) drop_lanes_set(&f->drop, b->dropout, d, p, &f->t);
@@ -415,7 +457,7 @@ static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_att
         const int keys = (int)weft_min_i64(KEYS, p->nk - from), height = chunks(keys) * PAIRS;
         for (int i = 0; i < n; i++) block_set(&b->tile[i], d, p, from, keys);
         rows_of_keys(rows, height, io->k, io->k_ld, p->k_row + from, keys, t->gr.g, d->D);
-        pack_rows(b->k, rows, height, KEYS, d->D);
+        b->tame = pack_rows(b->k, rows, height, KEYS, d->D);
         make_weights(b, d, p, from, n);
         rows_of_keys(rows, height, io->v, io->v_ld, p->k_row + from, keys, t->gr.g, d->Dv);
         pack_turned(b->vt, rows, height, KEYS, d->Dv);

@@ -30,24 +30,44 @@ static inline void tile_turn(V r[TILE_ROWS], char *to)
     for (int i = 0; i < TILE_ROWS; i++) vstore((float *)(void *)(to + i * 64), r[i]);
 }
 
-/* A, rows along A's rows: element chunk c of row i at to + (c * height + i) * 64; a tile may begin at any row. */
-static void pack_rows(char *to, row_list rows, int count, int height, int n)
+/* Whether all elements seen are finite and below 2^56, so that no sum of 256 products of two is an infinity or NaN. */
+static inline __m512i most(__m512i seen, __m512i x)
 {
+    return _mm512_max_epu16(seen, _mm512_and_si512(x, _mm512_set1_epi16(0x7fff)));
+}
+static inline bool all_tame(__m512i seen) { return _mm512_cmpge_epu16_mask(seen, _mm512_set1_epi16(0x5b80)) == 0; }
+
+/* A, rows along A's rows: element chunk c of row i at to + (c * height + i) * 64; a tile may begin at any row.
+ * Returns whether all elements are tame. */
+static bool pack_rows(char *to, row_list rows, int count, int height, int n)
+{
+    __m512i seen = _mm512_setzero_si512();
     for (int c = 0; c < chunks(n); c++)
-        for (int i = 0; i < count; i++)
-            _mm512_storeu_si512(to + ((int64_t)c * height + i) * 64, words_in(rows[i], c * PAIRS, n));
+        for (int i = 0; i < count; i++) {
+            const __m512i x = words_in(rows[i], c * PAIRS, n);
+            seen = most(seen, x);
+            _mm512_store_si512(to + ((int64_t)c * height + i) * 64, x);
+        }
+    return all_tame(seen);
 }
 
-/* B, rows along B's columns, elements summed: tile (column group s, chunk c) at s * chunks(n) + c. */
-static void pack_columns(char *to, row_list rows, int count, int n)
+/* B, rows along B's columns, elements summed: tile (column group s, chunk c) at s * chunks(n) + c.
+ * Returns as pack_rows. */
+static bool pack_columns(char *to, row_list rows, int count, int n)
 {
+    __m512i seen = _mm512_setzero_si512();
     for (int s = 0; s < count; s += TILE_ROWS)
         for (int c = 0; c < chunks(n); c++, to += TILE) {
             V r[TILE_ROWS];
 #pragma GCC unroll 16
-            for (int i = 0; i < TILE_ROWS; i++) r[i] = _mm512_castsi512_ps(words_in(rows[s + i], c * PAIRS, n));
+            for (int i = 0; i < TILE_ROWS; i++) {
+                const __m512i x = words_in(rows[s + i], c * PAIRS, n);
+                seen = most(seen, x);
+                r[i] = _mm512_castsi512_ps(x);
+            }
             tile_turn(r, to);
         }
+    return all_tame(seen);
 }
 
 /* B, rows summed, elements along B's columns: tile (columns x, rows 32 y ..) at x * height / 32 + y. */

@@ -17,6 +17,7 @@ enum { LANES = 128, KEYS = 128 };
 
 #include "kern/attention/amx_tiles.inl"
 #include "kern/attention/amx_pack.inl"
+#include "kern/attention/amx_quick.inl"
 #include "kern/attention/amx_forward.inl"
 #include "kern/attention/amx_backward.inl"
 
