@@ -1,9 +1,10 @@
-/* amx_quick.inl — 2^y for 32 scores at a time, straight to bf16 in integer arithmetic, which the processor does beside tile
- * products at full speed. Half the operations of exp2_bf16; an error of 0.2 % (rms; rounding to bf16 alone is 0.17 %).
+/* amx_quick.inl — 2^y for 32 scores at a time, straight to bf16 in integer arithmetic, which the processor does beside
+ * tile products at full speed. Half the operations of exp2_bf16; an error of 0.2 % (rms; rounding to bf16 alone is
+ * 0.17 %).
  *
- * T = STEPS (y + 127) as 16 bits: the sum with a large constant leaves it in the low bits of a float, packing saturates it
- * to [0, 65535]. Were the mantissa of 2^y its fraction, T / 2 would be the bf16 wanted; what it is smaller is read from a
- * table of 64 places. y below -127 gives 0. y of 129 and more gives NaN, and so does y between -98000 and -49000, where
+ * T = STEPS (y + 127) as 16 bits: the sum with a large constant leaves it in the low bits of a float, packing saturates
+ * it to [0, 65535]. Were the mantissa of 2^y its fraction, T / 2 would be the bf16 wanted; what it is smaller is read
+ * from a table of 64 places. y below -127 gives 0. y of 129 and more gives NaN, and so does y between -98000 and -49000, where
  * the large sum turns negative: quick_good refuses both. A NaN for y could be lost: so products must be tame.
  *
  * l is the sum of these P. A lane may use them only while its largest P is at most 1/32 of l: the errors of 32 and more
@@ -31,7 +32,7 @@ typedef struct quick {
 
 static const float QUICK_LARGE = 0x1.8p23f; /* in [2^23, 2^24) floats are integers */
 
-/* 2 (f - (2^f - 1)) 128 for f = (i + 1/2) / 64, each the integer that leaves the smallest error with T rounded up by 1. */
+/* 256 (f - (2^f - 1)) for f = (i + 1/2) / 64: the integers that leave the smallest error, T being one too large. */
 static const uint8_t quick_table[64] = {
     0,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 15, 16, 17, 18, 18, 19, 19,
     20, 20, 21, 21, 21, 22, 22, 22, 22, 22, 22, 23, 23, 22, 22, 22, 22, 22, 22, 21, 21, 21,
@@ -74,7 +75,7 @@ static inline __attribute__((always_inline)) void quick_some(quick *q, int j, co
 static inline sums_of_p quick_sums(const quick *q)
 {
     const __m512i odd = _mm512_and_si512(q->most, _mm512_set1_epi32((int)0xffff0000));
-    const __m512i even = _mm512_slli_epi32(q->most, 16); /* bf16 are the high halves of floats; order is that of integers */
+    const __m512i even = _mm512_slli_epi32(q->most, 16); /* floats with bf16 as their high halves, in integer order */
     return (sums_of_p){vadd(q->sum0, q->sum1), _mm512_castsi512_ps(_mm512_max_epu32(odd, even))};
 }
 
