@@ -290,7 +290,7 @@ static void trap(int signal, siginfo_t *info, void *context)
 bool amx_trap_install(void)
 {
     if (weft_isa_available(WEFT_ISA_AMX) || !weft_isa_available(WEFT_ISA_AVX512)) return false;
-    if (!weft_cpu_has_avx512_bf16() || !__builtin_cpu_supports("avx512vbmi")) return false; /* what kernels use between */
+    if (!weft_cpu_has_avx512_bf16() || !__builtin_cpu_supports("avx512vbmi")) return false; /* used between tiles */
     struct sigaction now, action;
     sigaction(SIGILL, NULL, &now);
     if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == trap) return true;

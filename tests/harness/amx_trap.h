@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* Installs the handler for the whole process and returns true. Returns false, and does nothing, when the processor has
- * the instructions, and when it lacks the AVX-512 (with BF16 and VBMI) that kernels with tiles need besides. So kernels with tiles run here
- * when `weft_isa_available(WEFT_ISA_AMX) || amx_trap_install()`. Called in every test that needs it, by one thread:
+ * the instructions, and when it lacks the AVX-512 (with BF16 and VBMI) that kernels with tiles need besides. So they
+ * run here when `weft_isa_available(WEFT_ISA_AMX) || amx_trap_install()`. Called in every test that needs it, by one thread:
  * cmocka puts a handler of its own in front of each test.
  *
  * What the processor would refuse (tiles of a thread that are not configured, operands whose shapes do not fit, a tile
