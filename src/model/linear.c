@@ -13,15 +13,9 @@ weft_status weft__linear_fwd(weft__pass *p, const weft__linear *lin, void *y, in
     weft_gemm_args g = {
         .ab = m->ct, .c = type, .trans_b = !lin->in_out, .M = p->rows, .N = lin->out, .K = lin->in,
         .A = x, .lda = x_ld, .B = weft__operand(m, lin->w), .ldb = lin->in_out ? lin->out : lin->in,
-        .C = y, .ldc = y_ld, .beta = beta,
+        .C = y, .ldc = y_ld, .beta = beta, .bias = lin->b >= 0 ? weft__weight(m, lin->b) : NULL,
     };
-    WEFT_TRY(weft_gemm_run(m->gemm, &g, NULL));
-    if (lin->b < 0) return WEFT_OK;
-    weft_part outer = weft__part(p, WEFT_PART_BIAS);
-    if (type == m->ct) m->op->bias_fwd(y, y_ld, weft__weight(m, lin->b), p->rows, lin->out, m->ctx->threads);
-    else m->op->bias_fwd_r(y, y_ld, weft__weight(m, lin->b), p->rows, lin->out, m->ctx->threads);
-    weft__part_end(p, outer);
-    return WEFT_OK;
+    return weft_gemm_run(m->gemm, &g, NULL);
 }
 
 /* forward: y = x W   so   dW += x^T dy ([in, out]), or its transpose dy^T x ([out, in]) */

@@ -14,7 +14,7 @@ typedef struct problem {
     weft_gemm_args a;
     int64_t a_count, b_count, c_count;
     double *A, *B, *C, *want; /* values after rounding to the operands' types */
-    void *a_data, *b_data, *c_data;
+    void *a_data, *b_data, *c_data, *bias; /* bias: of the type of sums, or NULL */
 } problem;
 
 static void *typed(weft_dtype t, const double *x, int64_t n)
@@ -54,6 +54,7 @@ static void naive(problem *p)
     for (int64_t i = 0; i < a->M; i++)
         for (int64_t j = 0; j < a->N; j++) {
             double s = a->beta ? p->C[i * a->ldc + j] : 0;
+            if (p->bias) s += weft_load(p->bias, a->ab == WEFT_F64 ? WEFT_F64 : WEFT_F32, j);
             for (int64_t k = 0; k < a->K; k++)
                 s += at(p->A, a->lda, a->trans_a, i, k) * at(p->B, a->ldb, a->trans_b, k, j);
             p->want[i * a->ldc + j] = s;
@@ -77,6 +78,12 @@ static problem make(weft_dtype ab, weft_dtype c, int64_t M, int64_t N, int64_t K
     p.want = malloc((size_t)(p.c_count + 1) * sizeof(double));
     p.a_data = typed(ab, p.A, p.a_count), p.b_data = typed(ab, p.B, p.b_count), p.c_data = typed(c, p.C, p.c_count);
     a->A = p.a_data, a->B = p.b_data, a->C = p.c_data;
+    if (gap) { /* rows with gaps have a bias */
+        double *bias = values(4, WEFT_F32, N);
+        p.bias = typed(ab == WEFT_F64 ? WEFT_F64 : WEFT_F32, bias, N);
+        a->bias = p.bias;
+        free(bias);
+    }
     naive(&p);
     return p;
 }
@@ -84,7 +91,7 @@ static problem make(weft_dtype ab, weft_dtype c, int64_t M, int64_t N, int64_t K
 static void drop(problem *p)
 {
     free(p->A), free(p->B), free(p->C), free(p->want);
-    place_free(p->a_data), place_free(p->b_data), place_free(p->c_data);
+    place_free(p->a_data), place_free(p->b_data), place_free(p->c_data), place_free(p->bias);
 }
 
 /* Sum of K products of values below 1 in fp32: error at most K eps times the sum of moduli (<= K), and in
@@ -159,26 +166,60 @@ static void ref_equals_naive(void **state) { (void)state; each_product(WEFT_ISA_
  * test_gemm_avx2.c. */
 static void best_equals_naive(void **state) { (void)state; each_product(weft_isa_best()); }
 
-/* The panels of gemm_widen.c: more rows and columns than one panel holds, with remainders. */
-static void widened_panels_cover_the_result(void **state)
+static weft_gemm *best_gemm(weft_ctx *ctx)
+{
+    weft_gemm *gemm = NULL;
+    weft_ctx_init(ctx);
+    assert_ok(weft_gemm_create(&gemm, ctx, (int)weft_isa_best()));
+    return gemm;
+}
+
+/* More rows, columns and products than a block holds, with remainders; sums of 16-bit results between blocks of K. */
+static void packed_blocks_cover_the_result(void **state)
 {
     (void)state;
+    static const int64_t sizes[][3] = {{GEMM_MC + 3, 5, 3}, {3, GEMM_NC + 6, 5}, {5, 35, 2 * GEMM_KC + 3},
+                                       {115, 259, 9}};
+    static const weft_dtype ab[] = {WEFT_F32, WEFT_BF16, WEFT_F16};
+    if (weft_isa_best() == WEFT_ISA_REF) skip();
     weft_ctx ctx;
-    weft_gemm *gemm;
-    weft_ctx_init(&ctx);
-    assert_ok(weft_gemm_create(&gemm, &ctx, (int)weft_isa_best()));
-    if (weft_isa_best() == WEFT_ISA_REF) {
-        weft_gemm_destroy(gemm);
-        skip();
-    }
-    for (int trans = 0; trans < 4; trans++) {
-        problem p = make(WEFT_F16, trans & 1 ? WEFT_F32 : WEFT_F16, 1027, 1030, 3, trans, trans >> 1, trans);
-        assert_ok(weft_gemm_widened(gemm, &p.a));
-        for (int64_t i = 0; i < p.c_count; i++)
-            assert_at_most(fabs(weft_load(p.c_data, p.a.c, i) - p.want[i]),
-                           i % p.a.ldc < 1030 ? limit(WEFT_F16, p.a.c, 3, p.want[i]) : 0);
+    weft_gemm *gemm = best_gemm(&ctx);
+    for (int i = 0; i < 4 * 3 * 8; i++) {
+        const int64_t *n = sizes[i / 24];
+        const weft_dtype type = ab[i % 3], c = i % 2 ? type : WEFT_F32;
+        problem p = make(type, c, n[0], n[1], n[2], i / 3 & 3, i / 12 & 1, i % 3);
+        ctx.threads = 1 + i % 3;
+        assert_ok(weft_gemm_packed(gemm, &p.a));
+        for (int64_t x = 0; x < p.c_count; x++)
+            assert_at_most(fabs(weft_load(p.c_data, c, x) - p.want[x]),
+                           x % p.a.ldc < n[1] ? limit(type, c, n[2], p.want[x]) : 0);
         drop(&p);
     }
+    weft_gemm_destroy(gemm);
+}
+
+/* A row computed alone, by another number of threads, has the bits that it has among others. */
+static void packed_rows_do_not_depend_on_their_company(void **state)
+{
+    (void)state;
+    if (weft_isa_best() == WEFT_ISA_REF) skip();
+    weft_ctx ctx;
+    weft_gemm *gemm = best_gemm(&ctx);
+    problem p = make(WEFT_BF16, WEFT_F32, 131, 300, GEMM_KC + 33, 2, 0, 0);
+    float *one = malloc((size_t)p.c_count * sizeof *one);
+    ctx.threads = 3;
+    assert_ok(weft_gemm_packed(gemm, &p.a));
+    ctx.threads = 1;
+    for (int64_t r = 0; r < 131; r += 17) {
+        weft_gemm_args part = p.a;
+        part.M = r + 17 > 131 ? 131 - r : 17;
+        part.A = (const weft_bf16 *)p.a.A + r * p.a.lda;
+        part.C = one + r * p.a.ldc;
+        assert_ok(weft_gemm_packed(gemm, &part));
+    }
+    assert_memory_equal(one, p.c_data, (size_t)p.c_count * sizeof *one);
+    free(one);
+    drop(&p);
     weft_gemm_destroy(gemm);
 }
 
@@ -310,7 +351,8 @@ int main(void)
         cmocka_unit_test(best_equals_naive),
         cmocka_unit_test(ref_equals_naive),
         cmocka_unit_test(threads_are_the_contexts),
-        cmocka_unit_test(widened_panels_cover_the_result),
+        cmocka_unit_test(packed_blocks_cover_the_result),
+        cmocka_unit_test(packed_rows_do_not_depend_on_their_company),
         cmocka_unit_test(native_bf16_equals_naive),
         cmocka_unit_test(ref_rows_do_not_depend_on_their_company),
         cmocka_unit_test(beta_zero_overwrites_nan),

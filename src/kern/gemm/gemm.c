@@ -96,14 +96,42 @@ static void clear(const weft_gemm_args *a)
     for (int64_t i = 0; i < a->M; i++) memset((char *)a->C + (size_t)(i * a->ldc) * size, 0, (size_t)a->N * size);
 }
 
+weft_status weft_gemm_packed(weft_gemm *gemm, const weft_gemm_args *a)
+{
+    const bool wide = gemm->kern.isa >= WEFT_ISA_AVX512;
+    const size_t bytes = wide ? weft_gemm_packed_bytes_avx512(a) : weft_gemm_packed_bytes_avx2(a);
+    WEFT_TRY(weft_gemm_reserve(gemm, &gemm->wide, "packed operands", bytes));
+    if (a->ab == WEFT_F32)
+        (wide ? weft_gemm_packed_f32_avx512 : weft_gemm_packed_f32_avx2)(a, gemm->wide.data, gemm->ctx->threads);
+    else if (a->ab == WEFT_BF16)
+        (wide ? weft_gemm_packed_bf16_avx512 : weft_gemm_packed_bf16_avx2)(a, gemm->wide.data, gemm->ctx->threads);
+    else (wide ? weft_gemm_packed_f16_avx512 : weft_gemm_packed_f16_avx2)(a, gemm->wide.data, gemm->ctx->threads);
+    return WEFT_OK;
+}
+
+/* After products that cannot add it themselves, and after none. */
+static void add_bias(const weft_gemm *gemm, const weft_gemm_args *a)
+{
+    const int threads = gemm->ctx->threads;
+    if (!a->bias) return;
+    weft_part outer = weft_part_begin(&gemm->ctx->parts, WEFT_PART_BIAS);
+    if (a->c == WEFT_F64) gemm->kern.op[WEFT_PREC_F64].bias_fwd_r(a->C, a->ldc, a->bias, a->M, a->N, threads);
+    else if (a->c == WEFT_F32) gemm->kern.op[WEFT_PREC_F32].bias_fwd_r(a->C, a->ldc, a->bias, a->M, a->N, threads);
+    else if (a->c == WEFT_BF16) gemm->kern.op[WEFT_PREC_BF16].bias_fwd(a->C, a->ldc, a->bias, a->M, a->N, threads);
+    else gemm->kern.op[WEFT_PREC_F16].bias_fwd(a->C, a->ldc, a->bias, a->M, a->N, threads);
+    weft_part_end(&gemm->ctx->parts, outer);
+}
+
 static weft_status multiply(weft_gemm *gemm, const weft_gemm_args *args)
 {
     if (args->ab == WEFT_F64 || !gemm->dnn) {
         weft_gemm_ref(args, gemm->ctx->threads);
         return WEFT_OK;
     }
-    if (!weft_gemm_dnn_has(gemm->dnn, args->ab)) return weft_gemm_widened(gemm, args);
-    return weft_gemm_dnn_run(gemm, args);
+    if (!weft_gemm_dnn_has(gemm->dnn, args->ab)) return weft_gemm_packed(gemm, args);
+    WEFT_TRY(weft_gemm_dnn_run(gemm, args));
+    if (args->ab == WEFT_F32) add_bias(gemm, args); /* oneDNN's sgemm has none */
+    return WEFT_OK;
 }
 
 weft_status weft_gemm_run(weft_gemm *gemm, const weft_gemm_args *args, weft_queue *queue)
@@ -112,6 +140,7 @@ weft_status weft_gemm_run(weft_gemm *gemm, const weft_gemm_args *args, weft_queu
     if (args->M == 0 || args->N == 0) return WEFT_OK;
     if (args->K == 0) { /* an empty sum */
         if (args->beta == 0) clear(args);
+        add_bias(gemm, args);
         return WEFT_OK;
     }
     if (gemm->log && gemm->log_count < gemm->log_capacity) gemm->log[gemm->log_count] = *args;

@@ -1,9 +1,9 @@
-/* gemm.h — every matrix product of the model: C[M,N] = op(A) op(B) + beta C, row-major, beta 0 or 1.
+/* gemm.h — every matrix product of the model: C[M,N] = op(A) op(B) + beta C (+ bias), row-major, beta 0 or 1.
  *
- * fp32 and bf16 go to oneDNN with primitives cached by shape (creating one costs 0.3-2 ms); fp64 and the
- * `ref` instruction set run our own loops. bf16 without AMX, and fp16 always, are multiplied through fp32
- * copies (gemm_widen.c says why). One object per rank: the cache is not shared between threads.
- * LOCAL; allocates only when a shape is new. */
+ * fp32 goes to oneDNN's sgemm, bf16 with AMX to its matmul with primitives cached by shape (creating one costs
+ * 0.3-2 ms); fp64 and the `ref` instruction set run our own loops. bf16 without AMX, and fp16 always, are multiplied
+ * in fp32 by our own packed product (README.md says why). One object per rank: the cache is not shared between
+ * threads. LOCAL; allocates only when a shape is new, except what oneDNN's sgemm takes and gives back. */
 #ifndef WEFT_KERN_GEMM_H
 #define WEFT_KERN_GEMM_H
 
@@ -19,6 +19,7 @@ typedef struct weft_gemm_args {
     const void *B; int64_t ldb;
     void *C; int64_t ldc;
     int beta;                  /* 0 or 1 */
+    const void *bias;          /* [N] (fp32, or fp64 with fp64 operands) added to every row; NULL: none */
 } weft_gemm_args;
 
 /* isa: 0 ref, 1 avx2, 2 avx512, 3 amx (weft_isa). It also caps oneDNN, which is possible once per process
@@ -33,7 +34,7 @@ weft_status weft_gemm_run(weft_gemm *gemm, const weft_gemm_args *args, weft_queu
 void weft_gemm_record(weft_gemm *gemm, weft_gemm_args *log, int64_t capacity);
 /* Calls since then, written down or not. */
 int64_t weft_gemm_recorded(const weft_gemm *gemm);
-/* Bytes held beside the operands: the primitives' scratchpad and copies in fp32. */
+/* Bytes held beside the operands: the primitives' scratchpad and packed operands. */
 size_t weft_gemm_bytes(const weft_gemm *gemm);
 
 #endif

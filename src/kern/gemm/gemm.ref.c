@@ -49,6 +49,8 @@ static void store_block(const tile *t, const weft_gemm_args *args, int64_t row, 
         char *c = (char *)args->C + ((row + r) * args->ldc + col) * (int64_t)weft_dtype_size(args->c);
         if (args->beta) weft_convert(line, WEFT_F64, c, args->c, cols);
         for (int64_t j = 0; j < cols; j++) line[j] = args->beta ? line[j] + t->acc[r][j] : t->acc[r][j];
+        for (int64_t j = 0; args->bias && j < cols; j++)
+            line[j] += weft_load(args->bias, args->ab == WEFT_F64 ? WEFT_F64 : WEFT_F32, col + j);
         weft_convert(c, args->c, line, WEFT_F64, cols);
     }
 }

@@ -19,7 +19,7 @@ struct weft_gemm {
     weft_kern kern;            /* for conversions */
     weft_gemm_dnn *dnn;        /* NULL with isa ref */
     weft_gemm_scratch pad;     /* oneDNN's scratchpad: calls do not overlap, so one serves all primitives */
-    weft_gemm_scratch wide;    /* fp32 panels of 16-bit operands */
+    weft_gemm_scratch wide;    /* operands packed in fp32 */
     weft_gemm_args *log;       /* NULL: calls are not written down */
     int64_t log_capacity, log_count;
 };
@@ -30,8 +30,18 @@ weft_status weft_gemm_reserve(weft_gemm *gemm, weft_gemm_scratch *scratch, const
  * depend on threads or on which rows are computed together. */
 void weft_gemm_ref(const weft_gemm_args *args, int threads);
 
-/* Multiplies 16-bit operands through fp32 copies. */
-weft_status weft_gemm_widened(weft_gemm *gemm, const weft_gemm_args *args);
+/* Own products in fp32 of operands of any type with R = float (gemm_pack.inl). work: weft_gemm_packed_bytes. An
+ * element's bits depend on its row of A, its column of B, and K. */
+enum { GEMM_KC = 768, GEMM_MC = 2016, GEMM_NC = 1024 };
+#define GEMM_PACKED(isa) \
+    size_t weft_gemm_packed_bytes_##isa(const weft_gemm_args *args); \
+    void weft_gemm_packed_f32_##isa(const weft_gemm_args *args, float *work, int threads); \
+    void weft_gemm_packed_bf16_##isa(const weft_gemm_args *args, float *work, int threads); \
+    void weft_gemm_packed_f16_##isa(const weft_gemm_args *args, float *work, int threads);
+GEMM_PACKED(avx2)
+GEMM_PACKED(avx512)
+#undef GEMM_PACKED
+weft_status weft_gemm_packed(weft_gemm *gemm, const weft_gemm_args *args);
 
 weft_status weft_gemm_dnn_create(weft_gemm *gemm, int isa);
 void weft_gemm_dnn_destroy(weft_gemm_dnn *dnn);

@@ -1,6 +1,10 @@
-/* gemm_onednn.c — products by oneDNN's matmul, for its C interfaces 2.x and 3.x (which differ in how a
- * description is made). A primitive is compiled for one shape, so all that it depends on is its key; the
- * pointers are set at each call. Scratchpads are ours (user mode): oneDNN's own would escape the account. */
+/* gemm_onednn.c — products by oneDNN: of bf16 by its matmul, for its C interfaces 2.x and 3.x (which differ in how a
+ * description is made), of fp32 by its sgemm.
+ *
+ * A matmul is compiled for one shape, so all that it depends on is its key; the pointers are set at each call.
+ * Scratchpads are ours (user mode): oneDNN's own would escape the account. Its sgemm needs no description and packs
+ * both operands whatever their strides. The matmul that oneDNN 2.6 would choose for fp32 reads them in place, which
+ * halves its speed where rows lie a multiple of 4 KiB apart (README.md has the figures). */
 #include "kern/gemm/gemm_impl.h"
 
 #include <string.h>
@@ -12,15 +16,15 @@
 
 typedef struct gemm_key { /* compared as bytes: no padding, see key_of */
     int64_t M, N, K, lda, ldb, ldc;
-    int32_t ab, c, trans, beta, threads, zero;
+    int32_t ab, c, trans, beta, threads, bias;
 } gemm_key;
 
-enum { ARG_A, ARG_B, ARG_C, ARG_PAD, ARGS };
+enum { ARG_A, ARG_B, ARG_C, ARG_PAD, ARG_BIAS, ARGS };
 
 typedef struct gemm_entry {
     gemm_key key;
     dnnl_primitive_t primitive; /* NULL: the slot is free */
-    dnnl_memory_t memory[ARGS]; /* ARG_PAD NULL when none is needed */
+    dnnl_memory_t memory[ARGS]; /* ARG_PAD, ARG_BIAS: NULL when there is none */
     size_t pad_bytes;
 } gemm_entry;
 
@@ -50,7 +54,7 @@ static weft_status check_dnnl(dnnl_status_t st, const char *call)
 #define MD_FREE(md) ((void)(md))
 #endif
 
-typedef struct matmul_md { dnnl_memory_desc_t a, b, c; } matmul_md;
+typedef struct matmul_md { dnnl_memory_desc_t a, b, c, bias; } matmul_md; /* bias: of the key's, if it has one */
 
 static dnnl_data_type_t dnnl_type(int32_t t) { return t == WEFT_BF16 ? dnnl_bf16 : dnnl_f32; }
 
@@ -88,10 +92,11 @@ static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, co
     if (st != dnnl_success) return st;
     st = make_attr(attr, k);
 #if DNNL_VERSION_MAJOR >= 3
-    if (st == dnnl_success) st = dnnl_matmul_primitive_desc_create(pd, engine, md->a, md->b, NULL, md->c, attr);
+    const_dnnl_memory_desc_t bias = k->bias ? md->bias : NULL;
+    if (st == dnnl_success) st = dnnl_matmul_primitive_desc_create(pd, engine, md->a, md->b, bias, md->c, attr);
 #else
     dnnl_matmul_desc_t op;
-    if (st == dnnl_success) st = dnnl_matmul_desc_init(&op, &md->a, &md->b, NULL, &md->c);
+    if (st == dnnl_success) st = dnnl_matmul_desc_init(&op, &md->a, &md->b, k->bias ? &md->bias : NULL, &md->c);
     if (st == dnnl_success) st = dnnl_primitive_desc_create(pd, &op, attr, engine, NULL);
 #endif
     dnnl_primitive_attr_destroy(attr);
@@ -113,6 +118,8 @@ static dnnl_status_t make_memories(gemm_entry *e, dnnl_engine_t engine, const ma
     dnnl_status_t st = dnnl_memory_create(&e->memory[ARG_A], MD_REF(md->a), engine, DNNL_MEMORY_NONE);
     if (st == dnnl_success) st = dnnl_memory_create(&e->memory[ARG_B], MD_REF(md->b), engine, DNNL_MEMORY_NONE);
     if (st == dnnl_success) st = dnnl_memory_create(&e->memory[ARG_C], MD_REF(md->c), engine, DNNL_MEMORY_NONE);
+    if (st == dnnl_success && e->key.bias)
+        st = dnnl_memory_create(&e->memory[ARG_BIAS], MD_REF(md->bias), engine, DNNL_MEMORY_NONE);
     if (st != dnnl_success) return st;
     e->pad_bytes = dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
     if (e->pad_bytes == 0) return dnnl_success;
@@ -131,7 +138,7 @@ static dnnl_status_t make_primitive(gemm_entry *e, dnnl_engine_t engine, const m
     return st;
 }
 
-/* A chain of three descriptions; later ones are made only when the earlier were. */
+/* A chain of descriptions; later ones are made only when the earlier were. */
 static dnnl_status_t make_entry(gemm_entry *e, dnnl_engine_t engine)
 {
     const gemm_key *k = &e->key;
@@ -142,7 +149,11 @@ static dnnl_status_t make_entry(gemm_entry *e, dnnl_engine_t engine)
     if (st != dnnl_success) goto free_a;
     st = make_md(&md.c, k->M, k->N, k->c, k->ldc, false);
     if (st != dnnl_success) goto free_b;
+    st = make_md(&md.bias, 1, k->N, WEFT_F32, k->N, false);
+    if (st != dnnl_success) goto free_c;
     st = make_primitive(e, engine, &md);
+    MD_FREE(md.bias);
+free_c:
     MD_FREE(md.c);
 free_b:
     MD_FREE(md.b);
@@ -167,6 +178,7 @@ static gemm_key key_of(const weft_gemm_args *a, int threads)
     k.c = (int32_t)a->c;
     k.trans = (int32_t)a->trans_a | (int32_t)a->trans_b << 1;
     k.beta = a->beta;
+    k.bias = a->bias != NULL;
     k.threads = threads; /* a primitive is blocked for the number of threads at its creation */
     return k;
 }
@@ -262,8 +274,9 @@ bool weft_gemm_dnn_has(const weft_gemm_dnn *dnn, weft_dtype ab)
 
 static weft_status execute(weft_gemm *gemm, gemm_entry *e, const weft_gemm_args *args)
 {
-    static const int names[ARGS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
-    void *const data[ARGS] = {(void *)args->A, (void *)args->B, args->C, gemm->pad.data};
+    static const int names[ARGS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD,
+                                    DNNL_ARG_BIAS};
+    void *const data[ARGS] = {(void *)args->A, (void *)args->B, args->C, gemm->pad.data, (void *)args->bias};
     dnnl_exec_arg_t list[ARGS];
     int n = 0;
     for (int i = 0; i < ARGS; i++) {
@@ -276,8 +289,16 @@ static weft_status execute(weft_gemm *gemm, gemm_entry *e, const weft_gemm_args 
     return WEFT_OK;
 }
 
+static weft_status run_f32(const weft_gemm_args *a)
+{
+    TRY_DNNL(dnnl_sgemm(a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N', a->M, a->N, a->K, 1.0f, a->A, a->lda, a->B,
+                        a->ldb, (float)a->beta, a->C, a->ldc));
+    return WEFT_OK;
+}
+
 static weft_status run_with_threads(weft_gemm *gemm, const weft_gemm_args *args)
 {
+    if (args->ab == WEFT_F32) return run_f32(args);
     const gemm_key key = key_of(args, gemm->ctx->threads);
     gemm_entry *e = NULL;
     WEFT_TRY(get_entry(gemm, &key, &e));

@@ -1,0 +1,9 @@
+/* gemm.avx512.c — gemm_pack.inl on 512-bit registers. */
+#include "kern/gemm/gemm_impl.h"
+#include "kern/simd/avx512.h"
+#include "kern/simd/rows.h"
+
+#include "kern/gemm/gemm_block.inl"
+
+#define SIMD_TEMPLATE "kern/gemm/gemm_pack.inl"
+#include "kern/simd_each.inl"
