@@ -43,11 +43,11 @@ void NAME(swiglu_bwd)(void *dgate, int64_t dg_ld, void *dup, int64_t du_ld, cons
 #define GELU_C 0.79788456080286535588f
 #define GELU_A 0.044715f
 
-/* tanh(c (x + a x^3)) */
-static inline V NAME(gelu_tanh)(V x)
+/* (1 + tanh(u)) / 2 = sig(2 u), u = c (x + a x^3): one exponential, and no cancellation where tanh is near -1. */
+static inline V NAME(gelu_gate)(V x)
 {
     const V x2 = vmul(x, x);
-    return vtanh(vmul(vmul(vset(GELU_C), x), vfma(vset(GELU_A), x2, vset(1.0f))));
+    return NAME(sigmoid)(vmul(vmul(vset(2 * GELU_C), x), vfma(vset(GELU_A), x2, vset(1.0f))));
 }
 
 void NAME(gelu_fwd)(void *y, int64_t y_ld, const void *x, int64_t x_ld, int64_t rows, int64_t n, int threads)
@@ -59,7 +59,7 @@ void NAME(gelu_fwd)(void *y, int64_t y_ld, const void *x, int64_t x_ld, int64_t 
         C *y_r = (C *)y + r * y_ld;
         for (int64_t i = 0; i < n; i += VLEN) {
             const V v = LD(x_r + i, n - i);
-            ST(y_r + i, vmul(vmul(vset(0.5f), v), vadd(vset(1.0f), NAME(gelu_tanh)(v))), n - i);
+            ST(y_r + i, vmul(v, NAME(gelu_gate)(v)), n - i);
         }
     }
 }
@@ -68,15 +68,16 @@ void NAME(gelu_bwd)(void *dx, int64_t dx_ld, const void *dy, int64_t dy_ld, cons
                     int64_t n, int threads)
 {
     (void)threads;
-    const V one = vset(1.0f), half = vset(0.5f);
+    const V one = vset(1.0f);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         const C *x_r = (const C *)x + r * x_ld, *dy_r = (const C *)dy + r * dy_ld;
         C *dx_r = (C *)dx + r * dx_ld;
         for (int64_t i = 0; i < n; i += VLEN) {
-            const V v = LD(x_r + i, n - i), t = NAME(gelu_tanh)(v);
-            const V du = vmul(vset(GELU_C), vfma(vset(3 * GELU_A), vmul(v, v), one));
-            const V slope = vfma(vmul(half, v), vmul(vfnma(t, t, one), du), vmul(half, vadd(one, t)));
+            /* y = x s, s = sig(2 u(x))   so   y' = s + x s (1 - s) 2 u' */
+            const V v = LD(x_r + i, n - i), s = NAME(gelu_gate)(v);
+            const V du2 = vmul(vset(2 * GELU_C), vfma(vset(3 * GELU_A), vmul(v, v), one));
+            const V slope = vfma(vmul(v, s), vmul(vsub(one, s), du2), s);
             ST(dx_r + i, vmul(LD(dy_r + i, n - i), slope), n - i);
         }
     }
