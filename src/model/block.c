@@ -19,7 +19,10 @@ void weft__residual_copy(const weft__pass *p, void *to, const void *from)
 {
     if (to == from) return;
     weft_part outer = weft__part(p, WEFT_PART_RESIDUAL);
-    memcpy(to, from, (size_t)(p->rows * p->m->config.C) * p->m->rs);
+    const size_t bytes = (size_t)p->m->config.C * p->m->rs;
+#pragma omp parallel for num_threads(p->m->ctx->threads) schedule(static)
+    for (int64_t i = 0; i < p->rows; i++)
+        memcpy((char *)to + (size_t)i * bytes, (const char *)from + (size_t)i * bytes, bytes);
     weft__part_end(p, outer);
 }
 
