@@ -81,7 +81,7 @@ class Model(nn.Module):
 
     def rotate(self, x):
         a, b = x.chunk(2, -1)
-        return (x * self.cos + torch.cat([-b, a], -1) * self.sin).to(x.dtype)
+        return x * self.cos.to(x.dtype) + torch.cat([-b, a], -1) * self.sin.to(x.dtype)
 
     def forward(self, token, target):
         x = self.embed(token)
