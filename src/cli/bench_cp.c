@@ -59,14 +59,16 @@ static void print_own(const weft_layer_bench *r)
 
 static void print_whole(const weft_layer_bench *r)
 {
-    printf("\n%-16s %13s %13s %13s %9s\n", "on one rank", "time, ms", "cpu, ms", "busiest, ms", "cpu share");
+    printf("\n%-16s %11s %11s %11s %11s %9s\n", "on one rank", "time, ms", "cpu, ms", "busiest, ms", "mean, ms",
+           "cpu share");
     for (int i = 0; i < r->ways; i++) {
         const weft_layer_way *w = &r->way[i];
-        printf("%-16s %13.3f %13.3f %13.3f %9.4f\n", w->name, 1e3 * w->alone, 1e3 * w->alone_cpu, 1e3 * w->cpu,
-               w->cpu_share);
+        printf("%-16s %11.3f %11.3f %11.3f %11.3f %9.4f\n", w->name, 1e3 * w->alone, 1e3 * w->alone_cpu, 1e3 * w->cpu,
+               1e3 * w->cpu_mean, w->cpu_share);
     }
-    printf("\nAll of it on one rank. cpu: processor time; cpu share: that of one rank, divided\n"
-           "by the number of ranks, over that of the busiest rank of the layer.\n");
+    printf("\nAll of it on one rank: time and processor time; beside it the processor time of\n"
+           "the layer on the busiest rank and on average. cpu share: that of one rank,\n"
+           "divided by the number of ranks, over that of the busiest.\n");
 }
 
 static void print_text(const weft_cli *cli, const weft_world *world, const weft_layer_bench *r)
@@ -94,11 +96,11 @@ static void print_jsonl(const weft_cli *cli, const weft_world *world, const weft
         const weft_layer_way *w = &r->way[i];
         printf("{\"case\": \"%s\", \"plan\": \"%s\", \"precision\": \"%s\", \"ranks\": %d, \"threads\": %d, "
                "\"way\": \"%s\", \"repeats\": %d, \"bytes\": %lld, \"messages\": %lld, \"seconds\": %.9g, "
-               "\"exposed\": %.9g, \"flight\": %.9g, \"cpu\": %.9g, \"against\": \"%s\", \"alone\": %.9g, "
+               "\"exposed\": %.9g, \"flight\": %.9g, \"cpu\": %.9g, \"cpu_mean\": %.9g, \"against\": \"%s\", \"alone\": %.9g, "
                "\"alone_cpu\": %.9g, \"share\": %.6g, \"share_mean\": %.6g, \"cpu_share\": %.6g, \"steps\": %.6g}\n",
                cli->options.make, r->plan.data ? r->plan.data : "", cli->options.precision, weft_world_size(world),
                weft_world_ctx(world)->threads, w->name, r->repeats, (long long)r->bytes, (long long)r->messages,
-               w->seconds, w->exposed, w->flight, w->cpu, cli->options.bench_against, w->alone, w->alone_cpu,
+               w->seconds, w->exposed, w->flight, w->cpu, w->cpu_mean, cli->options.bench_against, w->alone, w->alone_cpu,
                w->share, w->share_mean, w->cpu_share, w->steps);
     }
 }

@@ -143,7 +143,7 @@ static weft_status repeat(bench *b)
 
 /* ---- figures ------------------------------------------------------------------------------------------------- */
 
-enum { SECONDS, EXPOSED, FLIGHT, CPU, ALONE, ALONE_CPU, SHARE, SHARE_MEAN, CPU_SHARE, STEPS, FIGURES };
+enum { SECONDS, EXPOSED, FLIGHT, CPU, CPU_MEAN, ALONE, ALONE_CPU, SHARE, SHARE_MEAN, CPU_SHARE, STEPS, FIGURES };
 
 /* One repeat: x[r * REPEATS_MAX] is rank r's. */
 static void figures_of(const bench *b, const sample *x, int P, double f[FIGURES])
@@ -153,7 +153,7 @@ static void figures_of(const bench *b, const sample *x, int P, double f[FIGURES]
     int parts = 0;
     memset(f, 0, FIGURES * sizeof *f);
     for (const sample *s = x; s < x + (size_t)P * REPEATS_MAX; s += REPEATS_MAX) {
-        layer.seconds += s->layer.seconds, layer.kernels += s->layer.kernels;
+        layer.seconds += s->layer.seconds, layer.cpu += s->layer.cpu, layer.kernels += s->layer.kernels;
         alone.seconds += s->alone.seconds, alone.cpu += s->alone.cpu, alone.kernels += s->alone.kernels;
         f[SECONDS] = s->layer.seconds > f[SECONDS] ? s->layer.seconds : f[SECONDS];
         f[EXPOSED] = s->exposed > f[EXPOSED] ? s->exposed : f[EXPOSED];
@@ -166,6 +166,7 @@ static void figures_of(const bench *b, const sample *x, int P, double f[FIGURES]
         cpu_share = one_cpu < cpu_share ? one_cpu : cpu_share;
         parts += s->alone.cpu > 0;
     }
+    f[CPU_MEAN] = layer.cpu / P;
     if (b->against == WEFT_AGAINST_OWN) {
         f[ALONE] = most.seconds, f[ALONE_CPU] = most.cpu;
         f[SHARE] = share, f[SHARE_MEAN] = alone.seconds / layer.seconds, f[CPU_SHARE] = cpu_share;
@@ -199,7 +200,7 @@ static weft_status settle_way(const bench *b, const way *w, weft_layer_way *out)
         median[k] = one[b->repeats / 2];
     }
     *out = (weft_layer_way){.name = w->name, .seconds = median[SECONDS], .exposed = median[EXPOSED],
-                            .flight = median[FLIGHT], .cpu = median[CPU], .alone = median[ALONE],
+                            .flight = median[FLIGHT], .cpu = median[CPU], .cpu_mean = median[CPU_MEAN], .alone = median[ALONE],
                             .alone_cpu = median[ALONE_CPU], .share = median[SHARE],
                             .share_mean = median[SHARE_MEAN], .cpu_share = median[CPU_SHARE], .steps = median[STEPS]};
     return WEFT_OK;

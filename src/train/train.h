@@ -184,7 +184,7 @@ typedef enum weft_layer_against { /* with what it is compared; the order of --ag
 typedef struct weft_layer_way { /* one way of MPI progress, or the only way of another transport */
     const char *name;
     double seconds, exposed, flight; /* medians over the repeats, of the slowest rank; flight: a transfer under way */
-    double cpu;                      /* of the busiest rank */
+    double cpu, cpu_mean;            /* processor time: of the busiest rank, of all ranks on average */
     double alone, alone_cpu;         /* OWN: of the slowest rank; WHOLE: of one rank, mean of those that did it */
     /* OWN: time alone over time in the layer, of the rank where that is lowest, and of all ranks together; WHOLE: 0 */
     double share, share_mean;
