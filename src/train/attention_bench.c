@@ -199,10 +199,18 @@ static weft_status settle_way(const bench *b, const way *w, weft_layer_way *out)
         qsort(one, (size_t)b->repeats, sizeof *one, by_value);
         median[k] = one[b->repeats / 2];
     }
-    *out = (weft_layer_way){.name = w->name, .seconds = median[SECONDS], .exposed = median[EXPOSED],
-                            .flight = median[FLIGHT], .cpu = median[CPU], .cpu_mean = median[CPU_MEAN], .alone = median[ALONE],
-                            .alone_cpu = median[ALONE_CPU], .share = median[SHARE],
-                            .share_mean = median[SHARE_MEAN], .cpu_share = median[CPU_SHARE], .steps = median[STEPS]};
+    *out = (weft_layer_way){.name = w->name,
+                            .seconds = median[SECONDS],
+                            .exposed = median[EXPOSED],
+                            .flight = median[FLIGHT],
+                            .cpu = median[CPU],
+                            .cpu_mean = median[CPU_MEAN],
+                            .alone = median[ALONE],
+                            .alone_cpu = median[ALONE_CPU],
+                            .share = median[SHARE],
+                            .share_mean = median[SHARE_MEAN],
+                            .cpu_share = median[CPU_SHARE],
+                            .steps = median[STEPS]};
     return WEFT_OK;
 }
 
