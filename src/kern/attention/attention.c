@@ -12,6 +12,7 @@ static const int64_t far = INT64_C(1) << 60;
 static int64_t rows_before(int64_t x, int64_t pos, int64_t run, int64_t step, int64_t n)
 {
     int64_t y = x - pos;
+    if (run == step) return weft_max_i64(0, weft_min_i64(n, y)); /* no division: this is asked for every query row */
     return y <= 0 ? 0 : weft_min_i64(n, y / step * run + weft_min_i64(y % step, run));
 }
 

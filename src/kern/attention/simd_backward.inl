@@ -8,7 +8,7 @@
 
 /* Tiles of keys in a superblock: at most BWD_TILES; as many as BWD_BYTES hold (of a second-level cache of 2 MB); few
  * enough to leave BWD_TASKS tasks of a sequence. Depends on nothing else, because it fixes the order of dQ's sums. */
-enum { BWD_TILES = 4, BWD_BYTES = 1300 << 10, BWD_TASKS = 8 };
+enum { BWD_TILES = 4, BWD_BYTES = 1300 << 10, BWD_TASKS = 4 };
 
 typedef struct key_tile { /* KEYS keys */
     float *k, *kt, *v;    /* packed K, K^T, V */
@@ -114,15 +114,24 @@ static inline __attribute__((always_inline)) void gradients_column(bwd_buffers *
     }
 }
 
-/* S^T, dP^T -> P^T, dS^T in place, for keys [lo, hi) of vector v. */
-static void gradients(bwd_buffers *b, int lo, int hi, int v, const rules *r)
+static void gradients_keys(bwd_buffers *b, int lo, int hi, int v, const rules *r, bool plain)
 {
-    bool plain = rules_plain(r), drop = b->dropout->on;
-    if (drop) drop_decide(&b->drop, b->dropout, &b->drop_lanes, v);
+    bool drop = b->dropout->on;
     if (plain && !drop) gradients_column(b, lo, hi, v, r, true, false);
     else if (plain) gradients_column(b, lo, hi, v, r, true, true);
     else if (!drop) gradients_column(b, lo, hi, v, r, false, false);
     else gradients_column(b, lo, hi, v, r, false, true);
+}
+
+/* S^T, dP^T -> P^T, dS^T in place, for keys [lo, hi) of vector v. */
+static void gradients(bwd_buffers *b, int lo, int hi, int v, const rules *r)
+{
+    int from, to;
+    if (b->dropout->on) drop_decide(&b->drop, b->dropout, &b->drop_lanes, v);
+    rules_common(r, &b->t, v, lo, hi, &from, &to);
+    gradients_keys(b, lo, from, v, r, false);
+    gradients_keys(b, from, to, v, r, rules_linear(r));
+    gradients_keys(b, to, hi, v, r, false);
 }
 
 /* P^T and dS^T are 0 for keys that no lane of a panel sees. */

@@ -166,6 +166,14 @@ static void apply_rules(float *s, int lo, int hi, int v, const rules *r)
     }
 }
 
+/* Products of hidden keys to what becomes -inf when multiplied by the scale. */
+static void hide(float *s, int lo, int hi, int v, const rules *r)
+{
+    V hidden = vset(r->scale < 0 ? INFINITY : -INFINITY);
+    for (int j = lo; j < hi; j++)
+        vstore(s + j * PANEL, vsel(rules_visible(r, j, v), vload(s + j * PANEL), hidden));
+}
+
 static void rescale(float *ot, int rows, V by)
 {
     for (int x = 0; x < rows; x++) vstore(ot + x * PANEL, vmul(by, vload(ot + x * PANEL)));
@@ -175,9 +183,14 @@ static void rescale(float *ot, int rows, V by)
  * seen nothing yet keeps m = -inf; it subtracts 0 instead, so that -inf - -inf never happens and exp gives 0. */
 static void softmax(fwd_tile *f, float *s, float *ot, int lo, int hi, int v, const rules *r, int Dv)
 {
-    bool plain = rules_plain(r);
-    float factor = plain ? r->scale * LOG2E : LOG2E;
-    if (!plain) apply_rules(s, lo, hi, v, r);
+    bool linear = rules_linear(r);
+    float factor = linear ? r->scale * LOG2E : LOG2E;
+    if (linear) {
+        int a, b;
+        rules_common(r, &f->t, v, lo, hi, &a, &b);
+        hide(s, lo, a, v, r);
+        hide(s, b, hi, v, r);
+    } else apply_rules(s, lo, hi, v, r);
     s += lo * PANEL;
     V old = vload(f->m + v * VLEN), m = vmax(column_max(s, hi - lo, factor), old);
     V base = vsel(veq(m, vset(-INFINITY)), vzero(), m);

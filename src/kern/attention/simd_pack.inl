@@ -133,3 +133,17 @@ static void rules_span(const rules *r, const lanes *t, int x, int count, int n, 
     *lo = r->masked ? r->lo[x] / MR * MR : 0;
     *hi = r->masked ? r->hi[last - 1] : n;
 }
+
+/* The keys [*a, *b) of [lo, hi) that every lane of vector v sees: [lo, *a) and [*b, hi) are where masks matter. */
+static void rules_common(const rules *r, const lanes *t, int v, int lo, int hi, int *a, int *b)
+{
+    int first = v * VLEN, last = (first + VLEN < t->n ? first + VLEN : t->n) - 1;
+    *a = lo, *b = hi;
+    if (!r->masked) return;
+    if (*a < r->lo[last]) *a = r->lo[last] < hi ? r->lo[last] : hi;
+    if (*b > r->hi[first]) *b = r->hi[first];
+    if (*b < *a) *b = *a;
+}
+
+/* Whether a score is the product times the scale, where it is visible. */
+static inline bool rules_linear(const rules *r) { return !r->alibi && !(r->cap > 0) && r->scale != 0; }
