@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A whole training step against PyTorch: GPT-2 124M at T = 1024 and a Llama of 110M at T = 8192, AdamW, same shapes.
 
-    bench/peers/step.py [gpt2 | llama ...] [--threads 2] [--rounds 2] [--precision fp32 bf16]
+    bench/peers/step.py [gpt2 | llama ...] [--threads 2] [--rounds 2] [--repeats 0]
+                         [--precision fp32 bf16]
 
 PyTorch computes with scaled_dot_product_attention, under bf16 autocast where bf16 is asked for, with fp32 weights in both.
 A ratio above 1: Weft is faster.
@@ -110,9 +111,10 @@ def their_step(family, s, precision):
     return step
 
 
-def our_step(family, s, precision, threads):
+def our_step(family, s, precision, threads, repeats):
     words = {"family": family, "hidden-size": s["C"], "num-layers": s["L"], "num-attention-heads": s["H"], "vocab-size": s["V"],
-             "ffn-hidden-size": s["F"], "seq-length": s["T"], "micro-batch-size": s["B"], "precision": precision}
+             "ffn-hidden-size": s["F"], "seq-length": s["T"], "micro-batch-size": s["B"], "precision": precision,
+             "repeats": repeats}
     if s["Hkv"] != s["H"]:
         words["num-query-groups"] = s["Hkv"]
     arguments = [x for k, v in words.items() for x in (f"--{k}", str(v))]
@@ -124,6 +126,7 @@ def main():
     p.add_argument("families", nargs="*", default=list(SHAPES))
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--repeats", type=int, default=0, help="steps of Weft a round (0: by the time that they take)")
     p.add_argument("--precision", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16"])
     o = p.parse_args()
     torch.set_num_threads(o.threads)
@@ -133,7 +136,7 @@ def main():
         for precision in o.precision:
             s = SHAPES[family]
             step = their_step(family, s, precision)
-            a, b = peers.alternate(lambda: our_step(family, s, precision, o.threads), lambda: peers.timed(step, 1, 2), o.rounds)
+            a, b = peers.alternate(lambda: our_step(family, s, precision, o.threads, o.repeats), lambda: peers.timed(step, 1, 2), o.rounds)
             print(f"| {family}, B{s['B']} T{s['T']} | {precision} | {a * 1e3:.0f} | {b * 1e3:.0f} | {b / a:.2f} |", flush=True)
             del step
 
