@@ -10,8 +10,8 @@
 
 /* Installs the handler for the whole process and returns true. Returns false, and does nothing, when the processor has
  * the instructions, and when it lacks the AVX-512 (with BF16 and VBMI) that kernels with tiles need besides. So they
- * run here when `weft_isa_available(WEFT_ISA_AMX) || amx_trap_install()`. Called in every test that needs it, by one thread:
- * cmocka puts a handler of its own in front of each test.
+ * run here when `weft_isa_available(WEFT_ISA_AMX) || amx_trap_install()`. Called in every test that needs it, by one
+ * thread: cmocka puts a handler of its own in front of each test.
  *
  * What the processor would refuse (tiles of a thread that are not configured, operands whose shapes do not fit, a tile
  * used twice in a product, bits that must be 0) is said on stderr and left to the signal's former action, which ends

@@ -145,7 +145,7 @@ static double allowed(const attention_case *c, const kernel *k, const double *wa
                       double floor)
 {
     const double unit = k->prec == WEFT_PREC_F64 ? 0x1p-53 : 0x1p-24;
-    double roundings = unit * (2 + c->score_moduli / 2);
+    double roundings = unit * (4 + 1.5 * c->score_moduli);
     if (k->prec == WEFT_PREC_BF16) roundings += 0x1p-8;
     if (k->prec == WEFT_PREC_F16) roundings += 0x1p-11;
     const double limit = bits16(k) ? 6e-3 : k->limit;
