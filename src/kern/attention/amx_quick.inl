@@ -4,8 +4,8 @@
  *
  * T = STEPS (y + 127) as 16 bits: the sum with a large constant leaves it in the low bits of a float, packing saturates
  * it to [0, 65535]. Were the mantissa of 2^y its fraction, T / 2 would be the bf16 wanted; what it is smaller is read
- * from a table of 64 places. y below -127 gives 0. y of 129 and more gives NaN, and so does y between -98000 and -49000, where
- * the large sum turns negative: quick_good refuses both. A NaN for y could be lost: so products must be tame.
+ * from a table of 64 places. y below -127 gives 0. y of 129 and more gives NaN, and so does y between -98000 and
+ * -49000, where the large sum turns negative: quick_good refuses both. A NaN could be lost, so products must be tame.
  *
  * l is the sum of these P. A lane may use them only while its largest P is at most 1/32 of l: the errors of 32 and more
  * weights average out, and lse keeps the limit of design.md, 1e-3, at three standard deviations. */
