@@ -22,9 +22,10 @@ def torch_or_skip():
     return torch
 
 
-def timed(function, seconds=0.3, least=3):
-    """Median time of a call; at least `least` calls after one that does not count."""
-    function()
+def timed(function, seconds=0.3, least=3, warm=True):
+    """Median time of a call; at least `least` calls, after one that does not count where `warm`."""
+    if warm:
+        function()
     times, begin = [], time.perf_counter()
     while len(times) < least or time.perf_counter() - begin < seconds:
         start = time.perf_counter()
@@ -34,17 +35,12 @@ def timed(function, seconds=0.3, least=3):
 
 
 def in_turn(ours, theirs, rounds=3):
-    """Both in turn, so that a machine that drifts meets both alike: medians, and the spread of the ratios of rounds."""
+    """Both in turn, so that a machine that drifts meets both alike: medians, and the spread of the rounds' ratios."""
     a, b = [], []
     for _ in range(rounds):
         a.append(ours())
         b.append(theirs())
     return statistics.median(a), statistics.median(b), spread([y / x for x, y in zip(a, b)])
-
-
-def alternate(ours, theirs, rounds=3):
-    """The medians alone; the ratio is theirs to ours."""
-    return in_turn(ours, theirs, rounds)[:2]
 
 
 def peak_bytes():

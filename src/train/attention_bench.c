@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum { WARM_UP = 2, REPEATS_MIN = 3, REPEATS_MANY = 9, REPEATS_MAX = WEFT_BENCH_REPEATS_MAX, WAYS_MAX = 2 };
-static const double enough_seconds = 20; /* no more warming up than once, and repeats than the minimum, past these */
+static const double enough_seconds = 20, /* no more repeats than the minimum past these */
+    warm_seconds = 2;                    /* no second warming up past these */
 
 typedef struct run_of { double seconds, cpu, kernels; } run_of; /* kernels: seconds in attention kernels */
 typedef struct sample { run_of layer, alone; double exposed, flight; } sample; /* alone.cpu 0: this rank had no part */
@@ -115,11 +116,11 @@ static weft_status once(bench *b, int repeat)
 }
 
 /* All ranks go by the longest time, or some would stop while others go on. */
-static weft_status spent(const bench *b, double begin, bool *enough)
+static weft_status spent(const bench *b, double begin, double limit, bool *enough)
 {
     double seconds = weft_now(&b->c->ctx->clock) - begin;
     WEFT_TRY(weft_all_reduce(b->c->comm, &seconds, 1, WEFT_F64, WEFT_MAX));
-    *enough = seconds > enough_seconds;
+    *enough = seconds > limit;
     return WEFT_OK;
 }
 
@@ -129,14 +130,14 @@ static weft_status repeat(bench *b)
     double begin = weft_now(&b->c->ctx->clock);
     for (int i = 0; i < WARM_UP && !enough; i++) {
         WEFT_TRY(once(b, -1));
-        WEFT_TRY(spent(b, begin, &enough));
+        WEFT_TRY(spent(b, begin, warm_seconds, &enough));
     }
     int64_t given = b->c->run->o->bench_repeats, least = given ? given : REPEATS_MIN,
             most = given ? given : REPEATS_MANY;
     begin = weft_now(&b->c->ctx->clock);
     for (enough = false; b->repeats < least || (b->repeats < most && !enough); b->repeats++) {
         WEFT_TRY(once(b, b->repeats));
-        WEFT_TRY(spent(b, begin, &enough));
+        WEFT_TRY(spent(b, begin, enough_seconds, &enough));
     }
     return WEFT_OK;
 }
