@@ -90,8 +90,8 @@ typedef struct weft_kern_ops {
                       int64_t rows, int64_t n, int threads);
 
     /* Softmax cross-entropy over logits[rows,V] (R). target < 0: ignored, nll 0, gradient row 0.
-     * nll[rows] (R). dlogits[rows,V] (C) = (softmax - onehot) * scale when not NULL; it may be the same
-     * array as logits when R and C are the same type. */
+     * nll[rows] (R). dlogits[rows,V] (C) = (softmax - onehot) * scale when not NULL: logits are used up then, and
+     * dlogits may be the same array when R and C are the same type. */
     void (*xent)(void *nll, void *dlogits, int64_t d_ld, void *logits, int64_t l_ld, const int32_t *target,
                  double scale, int64_t rows, int64_t V, int threads);
 

@@ -212,12 +212,15 @@ static void case_xent(run *t)
 {
     const int64_t R = t->rows, n = t->n, g = t->gap, ld = n + g;
     int32_t *target = take(t, R, sizeof *target);
-    void *x = input(t, REAL, R, n, g, 1, 5), *nll = blank(t, REAL, R, 1, 0), *only = blank(t, REAL, R, 1, 0);
-    void *d = blank(t, COMPUTE, R, n, g);
+    void *x = input(t, REAL, R, n, g, 1, 5), *same = input(t, REAL, R, n, g, 1, 5);
+    void *nll = blank(t, REAL, R, 1, 0), *only = blank(t, REAL, R, 1, 0), *d = blank(t, COMPUTE, R, n, g);
     for (int64_t r = 0; r < R; r++) {
         target[r] = r % 3 == 1 ? -100 : (int32_t)(r * 7 % n);
         if (r % 3 == 1) /* ignored rows are not read */
-            for (int64_t i = 0; i < n; i++) weft_store(x, type_of(t->prec, REAL), r * ld + i, NAN);
+            for (int64_t i = 0; i < n; i++) {
+                weft_store(x, type_of(t->prec, REAL), r * ld + i, NAN);
+                weft_store(same, type_of(t->prec, REAL), r * ld + i, NAN);
+            }
     }
     t->op->xent(only, NULL, 0, x, ld, target, 0.25, R, n, t->threads);
     t->op->xent(nll, d, ld, x, ld, target, 0.25, R, n, t->threads);
@@ -225,8 +228,8 @@ static void case_xent(run *t)
     output(t, "nll without gradient", REAL, only, R, 1, 0);
     output(t, "dlogits", COMPUTE, d, R, n, g);
     if (type_of(t->from, REAL) != type_of(t->from, COMPUTE)) return;
-    t->op->xent(nll, x, ld, x, ld, target, 0.25, R, n, t->threads);
-    output(t, "in place", REAL, x, R, n, g);
+    t->op->xent(nll, same, ld, same, ld, target, 0.25, R, n, t->threads);
+    output(t, "in place", REAL, same, R, n, g);
 }
 
 static void case_adamw(run *t)

@@ -10,38 +10,41 @@ static float NAME(xent_max)(const float *x, int64_t V_)
     return vhmax(m);
 }
 
-/* sum exp(x - max); float sums are short, as in rows.h */
-static double NAME(xent_sum)(const float *x, float max, int64_t V_)
+/* sum exp(x - max); float sums are short, as in rows.h. With keep, x becomes the exponentials. */
+static double NAME(xent_sum)(float *x, float max, bool keep, int64_t V_)
 {
     const V m = vset(max);
     double sum = 0;
     for (int64_t c = 0; c < V_; c += SUM_CHUNK) {
         const int64_t end = c + SUM_CHUNK < V_ ? c + SUM_CHUNK : V_;
         V acc = vzero();
-        for (int64_t j = c; j < end; j += VLEN)
-            acc = vadd(acc, vsel(vmask_n(end - j), vexp(vsub(vld(x + j, end - j), m)), vzero()));
+        for (int64_t j = c; j < end; j += VLEN) {
+            const V e = vexp(vsub(vld(x + j, end - j), m));
+            acc = vadd(acc, vsel(vmask_n(end - j), e, vzero()));
+            if (keep) vst(x + j, e, end - j);
+        }
         sum += (double)vsum(acc);
     }
     return sum;
 }
 
-/* d may be x: element by element, and the target's logit was read before. */
-static void NAME(xent_gradient)(C *d, const float *x, float max, float x_target, int64_t target, float inv, float scale,
+/* d may be e, the exponentials: element by element. */
+static void NAME(xent_gradient)(C *d, const float *e, float max, float x_target, int64_t target, float inv, float scale,
                                 int64_t V_)
 {
-    const V m = vset(max), f = vset(inv * scale);
+    const V f = vset(inv * scale);
     const simd_mode mode = simd_enter();
     for (int64_t j = 0; j < V_; j += VLEN)
-        ST(d + j, vmul(vexp(vsub(vld(x + j, V_ - j), m)), f), V_ - j);
+        ST(d + j, vmul(vld(e + j, V_ - j), f), V_ - j);
     simd_leave(mode);
     ST(d + target, vset((expf(x_target - max) * inv - 1) * scale), 1);
 }
 
-static void NAME(xent_row)(float *nll, C *d, const float *x, int64_t target, float scale, int64_t V_)
+static void NAME(xent_row)(float *nll, C *d, float *x, int64_t target, float scale, int64_t V_)
 {
     const simd_mode mode = simd_enter();
     const float max = NAME(xent_max)(x, V_), x_target = x[target];
-    const double sum = NAME(xent_sum)(x, max, V_);
+    const double sum = NAME(xent_sum)(x, max, d, V_);
     simd_leave(mode);
     *nll = (float)(log(sum) - ((double)x_target - (double)max));
     if (d) NAME(xent_gradient)(d, x, max, x_target, target, (float)(1 / sum), scale, V_);
@@ -55,7 +58,7 @@ void NAME(xent)(void *nll, void *dlogits, int64_t d_ld, void *logits, int64_t l_
     for (int64_t r = 0; r < rows; r++) {
         C *d = dlogits ? (C *)dlogits + r * d_ld : NULL;
         if (target[r] >= 0) {
-            NAME(xent_row)((float *)nll + r, d, (const float *)logits + r * l_ld, target[r], (float)scale, V_);
+            NAME(xent_row)((float *)nll + r, d, (float *)logits + r * l_ld, target[r], (float)scale, V_);
             continue;
         }
         ((float *)nll)[r] = 0;
