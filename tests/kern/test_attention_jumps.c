@@ -94,12 +94,40 @@ static void even_rows(void **state)
     case_clear(&c);
 }
 
+/* Keys that are all alike but for the first: their weights have one and the same error, which no sum averages out. */
+static void keys_alike(void **state)
+{
+    (void)state;
+    for (int ahead = 1; ahead <= 21; ahead += 4) {
+        attention_case c;
+        case_init(&c, 1, 1, HEAD, HEAD);
+        case_simple(&c, QUERIES, 1000);
+        c.d.scale = 1;
+        c.d.mask.left = ahead % 8 == 1 ? -1 : 500;
+        case_operands(&c, true, 12, 1, false, false);
+        for (int64_t i = 0; i < QUERIES * HEAD; i++) c.q[i] = i % HEAD == 0;
+        for (int64_t j = 0; j < 1000; j++) c.k[j * HEAD] = -6 - (j > 0 ? ahead / 32.0 : 0); /* so that lse is below 1 */
+        case_answer(&c);
+        FOR_KERNELS(k) {
+            if (!bits16(k)) continue;
+            weft_attn_ops ops = ops_of(k);
+            attention_result one = result_new(&c);
+            case_run(&c, &ops, k->prec, 1, &one);
+            double e = weft_max_scaled(one.lse, WEFT_F64, c.want.lse, WEFT_F64, QUERIES);
+            if (!(e <= k->lse_limit)) fail_msg("%s, %d/32 ahead: error of lse is %.3e", k->name, ahead, e);
+            result_free(&one);
+        }
+        case_clear(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_key_stands_out),
         cmocka_unit_test(a_nan_arrives),
         cmocka_unit_test(even_rows),
+        cmocka_unit_test(keys_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -333,13 +333,21 @@ static V raise_reference(const fwd_buffers *b, const strip *u, int dv_tiles)
     return weights_all(b, u, b->dropout->on);
 }
 
-/* After the exponentials: l. The quick ones are taken back where a lane's largest P is too much of its sum; sums that
- * are too large (or NaN, which stays NaN) raise the reference. */
+/* How many keys of the block the lanes see; not above 0 where none. */
+static V keys_seen(const strip *u)
+{
+    const rules *r = &u->f->r;
+    if (!r->masked) return vset((float)keys_of(u));
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(vi_load(r->hi + u->v * VLEN), vi_load(r->lo + u->v * VLEN)));
+}
+
+/* After the exponentials: l. The quick ones are taken back where a lane's largest P is too much of its sum, or hardly
+ * larger than the others; sums that are too large (or NaN, which stays NaN) raise the reference. */
 static void strip_close(const fwd_buffers *b, const strip *u, sums_of_p got, int dv_tiles)
 {
     float *l = u->f->l + u->v * VLEN;
     V sum = got.sum;
-    if (u->quick && !quick_good(&got, vload(l))) sum = weights_all(b, u, false);
+    if (u->quick && !quick_good(&got, vload(l), keys_seen(u))) sum = weights_all(b, u, false);
     if (vmask_bits(vle(sum, vset(LARGEST_SUM))) != 0xffff) sum = raise_reference(b, u, dv_tiles);
     vstore(l, vadd(vload(l), sum));
 }
