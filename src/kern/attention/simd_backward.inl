@@ -19,7 +19,7 @@ typedef struct bwd_buffers {
     key_tile key[BWD_TILES];
     float *q, *dout, *dq; /* panels of LANES rows */
     float *qt, *doutt, *dqt; /* panels of D, Dv, D rows */
-    float *s, *ds;        /* [KEYS x LANES]: S^T then P^T; dP^T then dS^T */
+    float *s, *ds;        /* [KEYS x LANES] and MR rows in front: S^T then P^T; dP^T then dS^T */
     ahead next;           /* rows of the query tile after this one */
     lanes t;
     float m[LANES], inv_l[LANES], delta[LANES]; /* m counts powers of two */
@@ -44,7 +44,7 @@ static size_t backward_floats(const weft_attn_desc *d)
 {
     int64_t tiles = tiles_that_fit(d) * key_tile_floats(d);
     int64_t lane = 2 * panel_floats(LANES, d->D) + panel_floats(LANES, d->Dv), turned = LANES * (2 * d->D + d->Dv);
-    return (size_t)(tiles + lane + turned + 2 * KEYS * LANES + PANEL);
+    return (size_t)(tiles + lane + turned + 2 * (KEYS + MR) * LANES + PANEL);
 }
 
 static void backward_carve(bwd_buffers *b, const weft_attn_desc *d, float *work)
@@ -61,9 +61,9 @@ static void backward_carve(bwd_buffers *b, const weft_attn_desc *d, float *work)
     b->dout = carve(&work, panel_floats(LANES, d->Dv));
     b->qt = carve(&work, LANES * d->D), b->dqt = carve(&work, LANES * d->D);
     b->doutt = carve(&work, LANES * d->Dv);
-    b->s = carve(&work, KEYS * LANES);
+    b->s = carve(&work, (KEYS + MR) * LANES) + MR * LANES;
     work += PANEL; /* AVX2: a panel of S^T and one of dP^T use a quarter of the cache's sets each: not the same ones */
-    b->ds = carve(&work, KEYS * LANES);
+    b->ds = carve(&work, (KEYS + MR) * LANES) + MR * LANES;
 }
 
 /* Lanes without a row, and rows without a key, get m = +inf: exp(s - inf) = 0 for every s. */
@@ -151,17 +151,17 @@ static void backward_panel(bwd_buffers *b, const key_tile *key, const weft_attn_
     int lo, hi, v = x * NR, nv = b->t.nv - v < NR ? b->t.nv - v : NR;
     int64_t kp = d->D * MR + SLACK, vp = d->Dv * MR + SLACK;
     rules_span(r, &b->t, x * PANEL, PANEL, n, &lo, &hi);
-    if (hi < lo) hi = lo;
-    int64_t first = (at + lo) / MR;
-    vmat s = {b->s + lo * LANES + x * PANEL, 0, LANES}, ds = {b->ds + lo * LANES + x * PANEL, 0, LANES};
+    if (hi <= lo) hi = lo = 0;
+    int skip = (at + lo) % MR, first = (at + lo) / MR; /* the products start at a whole panel of keys */
+    vmat s = {b->s + (lo - skip) * LANES + x * PANEL, 0, LANES}, dp = {b->ds + (s.p - b->s), 0, LANES};
     vmat q = {b->qt + x * d->D * PANEL, 0, PANEL}, o = {b->doutt + x * d->Dv * PANEL, 0, PANEL};
-    gemm(s, (mat){key->k + first * kp, kp, false}, q, hi - lo, nv, d->D, false, &b->next);
-    gemm(ds, (mat){key->v + first * vp, vp, false}, o, hi - lo, nv, d->Dv, false, &b->next);
+    gemm(s, (mat){key->k + first * kp, kp, false}, q, hi - lo + skip, nv, d->D, false, &b->next);
+    gemm(dp, (mat){key->v + first * vp, vp, false}, o, hi - lo + skip, nv, d->Dv, false, &b->next);
     for (int i = v; i < v + nv; i++) gradients(b, lo, hi, i, r);
     clear_rows(b, 0, lo, v, nv);
     clear_rows(b, hi, n, v, nv);
-    gemm((vmat){b->dqt + x * d->D * PANEL, 0, PANEL}, (mat){key->kt + (at + lo) * MR, KEYS * MR + SLACK, false}, ds,
-         d->D, nv, hi - lo, add, &b->next);
+    gemm((vmat){b->dqt + x * d->D * PANEL, 0, PANEL}, (mat){key->kt + (at + lo) * MR, KEYS * MR + SLACK, false},
+         (vmat){b->ds + lo * LANES + x * PANEL, 0, LANES}, d->D, nv, hi - lo, add, &b->next);
 }
 
 /* Keys [j0, j1) of the tile that starts at key `from`, against the query tile b->t; dQ^T to b->dqt. */
@@ -248,7 +248,7 @@ static void keys_out(const bwd_buffers *b, const weft_attn_desc *d, const weft_a
 /* Query tile b->t against what it sees of the superblock [from, to). */
 static void backward_tile(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_pair *p, int64_t from, int64_t to)
 {
-    int64_t first = weft_max_i64(from, b->t.lo / MR * MR), last = weft_min_i64(to, b->t.hi), next;
+    int64_t first = weft_max_i64(from, b->t.lo), last = weft_min_i64(to, b->t.hi), next;
     if (b->dropout->on) drop_lanes_set(&b->drop_lanes, b->dropout, d, p, &b->t);
     for (int64_t j = first; j < last; j = next) {
         int i = (int)((j - from) / KEYS);

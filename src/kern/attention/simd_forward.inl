@@ -19,7 +19,7 @@ typedef struct fwd_tile {
 
 typedef struct fwd_buffers {
     float *k, *v;    /* packed K [KEYS x D], packed V^T [Dv x KEYS] */
-    float *s, *rows; /* [KEYS x PANEL], panels of LANES rows */
+    float *s, *rows; /* [KEYS x PANEL] and MR rows in front, panels of LANES rows */
     fwd_tile tile[FWD_TILES];
     ahead next;      /* rows of the block of keys after this one */
     const dropout *dropout;
@@ -47,7 +47,7 @@ static int64_t forward_rows_floats(const weft_attn_desc *d) { return panel_float
 
 static size_t forward_floats(const weft_attn_desc *d)
 {
-    return (size_t)(round_floats(packed_floats(KEYS, d->D)) + round_floats(packed_floats(d->Dv, KEYS)) + KEYS * PANEL +
+    return (size_t)(round_floats(packed_floats(KEYS, d->D)) + round_floats(packed_floats(d->Dv, KEYS)) + (KEYS + MR) * PANEL +
                     forward_rows_floats(d) + forward_tiles_max(d) * forward_tile_floats(d));
 }
 
@@ -55,7 +55,7 @@ static void forward_carve(fwd_buffers *b, const weft_attn_desc *d, float *work)
 {
     b->k = carve(&work, packed_floats(KEYS, d->D));
     b->v = carve(&work, packed_floats(d->Dv, KEYS));
-    b->s = carve(&work, KEYS * PANEL);
+    b->s = carve(&work, (KEYS + MR) * PANEL) + MR * PANEL;
     b->rows = carve(&work, forward_rows_floats(d));
     for (int i = 0; i < forward_tiles_max(d); i++) {
         b->tile[i].qt = carve(&work, LANES * d->D);
@@ -214,23 +214,23 @@ static void drop_weights(drop_block *b, float *p, int lo, int hi, const dropout 
     }
 }
 
-/* The lanes of panel x against keys [lo, hi) of the block, which starts at row `at` of the packed keys. */
+/* The lanes of panel x against keys [lo, hi) of the block, which starts at row `at` of the packed keys. The first product
+ * starts at a whole panel of keys; what keys in front of `lo` hold, perhaps nothing, goes no further. */
 static void forward_panel(fwd_buffers *b, fwd_tile *f, const weft_attn_desc *d, const rules *r, int at, int x, int lo,
                           int hi)
 {
-    int v = x * NR, nv = f->t.nv - v < NR ? f->t.nv - v : NR;
+    int v = x * NR, nv = f->t.nv - v < NR ? f->t.nv - v : NR, skip = (at + lo) % MR;
     int64_t kp = d->D * MR + SLACK;
     mat k = {b->k + (at + lo) / MR * kp, kp, false}, vt = {b->v + (at + lo) * MR, KEYS * MR + SLACK, false};
-    vmat s = {b->s + lo * PANEL, 0, PANEL}, o = {f->ot + x * d->Dv * PANEL, 0, PANEL};
-    gemm(s, k, (vmat){f->qt + x * d->D * PANEL, 0, PANEL}, hi - lo, nv, d->D, false, &b->next);
+    vmat q = {f->qt + x * d->D * PANEL, 0, PANEL}, o = {f->ot + x * d->Dv * PANEL, 0, PANEL};
+    gemm((vmat){b->s + (lo - skip) * PANEL, 0, PANEL}, k, q, hi - lo + skip, nv, d->D, false, &b->next);
     for (int i = 0; i < nv; i++) softmax(f, b->s + i * VLEN, o.p + i * VLEN, lo, hi, v + i, r, d->Dv);
     if (b->dropout->on) /* after the sums: l is that of all keys */
         drop_weights(&b->drop, b->s, lo, hi, b->dropout, &f->drop, v, nv);
-    gemm(o, vt, s, d->Dv, nv, hi - lo, true, &b->next);
+    gemm(o, vt, (vmat){b->s + lo * PANEL, 0, PANEL}, d->Dv, nv, hi - lo, true, &b->next);
 }
 
-/* Keys [j0, j1) of the pair, packed from row `from` on, for one tile of queries. j0 and `from` are multiples of MR;
- * rules hide the keys in front of the first visible one. */
+/* Keys [j0, j1) of the pair, packed from row `from` on, a multiple of MR, for one tile of queries. */
 static void forward_block(fwd_buffers *b, fwd_tile *f, const weft_attn_desc *d, const weft_attn_pair *p, int64_t from,
                           int64_t j0, int64_t j1)
 {
@@ -300,7 +300,7 @@ static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_att
         keys_ahead(&b->next, d, io, c, t->p->k_row + to, weft_min_i64(KEYS, hi - to), t->gr.g);
         for (int i = 0; i < n; i++) {
             const lanes *l = &b->tile[i].t;
-            int64_t j0 = weft_max_i64(from, l->lo / MR * MR), j1 = weft_min_i64(to, l->hi);
+            int64_t j0 = weft_max_i64(from, l->lo), j1 = weft_min_i64(to, l->hi);
             if (l->lo < l->hi && j0 < j1) forward_block(b, &b->tile[i], d, t->p, from, j0, j1);
         }
         if (me == 0 && run->poll) run->poll(run->poll_ud);

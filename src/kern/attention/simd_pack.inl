@@ -125,12 +125,12 @@ static void pack_turned(float *dst, int ldk, const void *src, int64_t ld, weft_p
             vstore(dst + x * MR, vector_in(src, (row + x) * ld + (int64_t)g * n + y, c, n - y));
 }
 
-/* The keys [*lo, *hi), counted from j0 and *lo a multiple of MR, outside of which lanes [x, x + count) see none of the
- * block's n keys: both ends of what a lane sees grow with the lane. */
+/* The keys [*lo, *hi), counted from j0, outside of which lanes [x, x + count) see none of the block's n keys: both ends
+ * of what a lane sees grow with the lane. */
 static void rules_span(const rules *r, const lanes *t, int x, int count, int n, int *lo, int *hi)
 {
     int last = x + count < t->n ? x + count : t->n;
-    *lo = r->masked ? r->lo[x] / MR * MR : 0;
+    *lo = r->masked ? r->lo[x] : 0;
     *hi = r->masked ? r->hi[last - 1] : n;
 }
 

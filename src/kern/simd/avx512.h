@@ -105,16 +105,17 @@ static inline float vhmax(V a)
 static inline V vscale2(V p, V n) { return _mm512_scalef_ps(p, n); }
 
 /* 2^x for x <= 100, relative error below 2e-7; 2^0 = 1 exactly, 2^-inf = 0, NaN stays NaN.
- *   x = n + r, n = floor(x):  2^x = 2^n p(r),  p of degree 5 (8.3e-8 relative on [0, 1]).
- * The fraction of -inf is 0 here, and scalef rounds its exponent down by itself, so there is no clamp and no n. */
+ *   x = n + r, |r| <= 1/2:  2^x = 2^n p(r),  p of degree 5 (9.4e-8 relative).
+ * The fraction of -inf is 0 here, so there is no clamp. Rounding down would save the subtraction (scalef does it by
+ * itself), but just below 0 r would be 1 - x with half the digits, and a row's largest p should be 1. */
 static inline V vexp2(V x)
 {
-    V r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    V p = vfma(vset(0x1.e969p-10f), r, vset(0x1.277c1ep-7f));
-    p = vfma(p, r, vset(0x1.c91c1p-5f));
-    p = vfma(p, r, vset(0x1.ebdb6ap-3f));
-    p = vfma(p, r, vset(0x1.62e4bap-1f));
-    return _mm512_scalef_ps(vfma(p, r, vset(1.0f)), x);
+    V r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    V p = vfma(vset(0x1.5bda3cp-10f), r, vset(0x1.3ce8acp-7f));
+    p = vfma(p, r, vset(0x1.c6b6d8p-5f));
+    p = vfma(p, r, vset(0x1.ebf9c2p-3f));
+    p = vfma(p, r, vset(0x1.62e42ap-1f));
+    return vscale2(vfma(p, r, vset(1.0f)), vsub(x, r));
 }
 
 /* ---- 16-bit elements ------------------------------------------------------------------------------ */
