@@ -47,8 +47,9 @@ static int64_t forward_rows_floats(const weft_attn_desc *d) { return panel_float
 
 static size_t forward_floats(const weft_attn_desc *d)
 {
-    return (size_t)(round_floats(packed_floats(KEYS, d->D)) + round_floats(packed_floats(d->Dv, KEYS)) + (KEYS + MR) * PANEL +
-                    forward_rows_floats(d) + forward_tiles_max(d) * forward_tile_floats(d));
+    int64_t packed = round_floats(packed_floats(KEYS, d->D)) + round_floats(packed_floats(d->Dv, KEYS));
+    return (size_t)(packed + (KEYS + MR) * PANEL + forward_rows_floats(d) +
+                    forward_tiles_max(d) * forward_tile_floats(d));
 }
 
 static void forward_carve(fwd_buffers *b, const weft_attn_desc *d, float *work)
@@ -214,8 +215,8 @@ static void drop_weights(drop_block *b, float *p, int lo, int hi, const dropout 
     }
 }
 
-/* The lanes of panel x against keys [lo, hi) of the block, which starts at row `at` of the packed keys. The first product
- * starts at a whole panel of keys; what keys in front of `lo` hold, perhaps nothing, goes no further. */
+/* The lanes of panel x against keys [lo, hi) of the block, which starts at row `at` of the packed keys. The first
+ * product starts at a whole panel of keys; what keys in front of `lo` hold, perhaps nothing, goes no further. */
 static void forward_panel(fwd_buffers *b, fwd_tile *f, const weft_attn_desc *d, const rules *r, int at, int x, int lo,
                           int hi)
 {
