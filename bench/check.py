@@ -34,17 +34,15 @@ MOST_INSTRUCTIONS = 1.05
 # ---- records ------------------------------------------------------------------------------------------------------
 
 
-def read(path):
-    if not os.path.exists(path):
-        return []
-    with open(path) as f:
-        return [json.loads(line) for line in f if line.strip()]
+def read(path, keys):
+    return harness.records(path, keys) if os.path.exists(path) else []
 
 
 def keep(path, rows, same):
     """rows instead of what is recorded for the same key."""
     keys = {same(r) for r in rows}
-    kept = [r for r in read(path) if same(r) not in keys] + rows
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    kept = [r for r in read(path, rows[0] if rows else ()) if same(r) not in keys] + rows
     with open(path, "w") as f:
         for r in sorted(kept, key=lambda r: (same(r), json.dumps(r))):
             f.write(json.dumps(r) + "\n")
@@ -54,6 +52,7 @@ def keep(path, rows, same):
 # ---- shares of the roof ---------------------------------------------------------------------------------------------
 
 SHAPES = ("H4/2 D128 T2K causal", "H4/2 D64 T2K causal", "H2 D64 T4K causal window=255", "H2 D64 T4K causal docs=each:300")
+SHARE_KEYS = ("cpu", "isa", "case", "direction", "share")
 
 
 def share_cases():
@@ -84,7 +83,7 @@ def record_shares(path):
 def check_shares(path):
     """Number of kernels that are slower; None where nothing is recorded."""
     cpu, slower, known = harness.cpu(), 0, {}
-    for r in read(path):
+    for r in read(path, SHARE_KEYS):
         if r["cpu"] == cpu:
             known.setdefault((r["isa"], r["case"]), {})[r["direction"]] = r["share"]
     for isa, case in share_cases():
@@ -120,7 +119,10 @@ KERNEL = re.compile(r"weft_(\w+_(?:ref|avx2)|cp_forward|cp_backward)$")
 
 def compiler(build):
     """Name and version, from what CMake found; None when the build is not what users get."""
-    with open(os.path.join(build, "CMakeCache.txt")) as f:
+    cache = os.path.join(build, "CMakeCache.txt")
+    if not os.path.exists(cache):
+        return None
+    with open(cache) as f:
         kind = re.search(r"^CMAKE_BUILD_TYPE:\w+=(.*)$", f.read(), re.M)
     if not kind or kind.group(1) != "Release":
         return None
@@ -172,7 +174,8 @@ def record_instructions(path, key):
 
 
 def check_instructions(path, key):
-    known, more = {r["problem"]: r["kernels"] for r in read(path) if r["compiler"] == key}, 0
+    known, more = {r["problem"]: r["kernels"] for r in read(path, ("compiler", "problem", "kernels"))
+                   if r["compiler"] == key}, 0
     for problem in PROBLEMS:
         recorded = known.get(problem)
         if not recorded:
@@ -220,7 +223,6 @@ def main():
     unknown = [w for w in o.what if w not in parts]
     if unknown:
         p.error(f"'{unknown[0]}' is none of {', '.join(parts)}")
-    os.makedirs(o.recorded, exist_ok=True)
     bad = {w: parts[w](o) or 0 for w in o.what or parts}
     if not o.record:
         print("; ".join(f"{w}: {n} worse than recorded" for w, n in bad.items()))

@@ -17,10 +17,14 @@ def program():
 
 def run(command):
     """The lines of what a program prints; ends this one when it fails."""
-    done = subprocess.run([str(x) for x in command], capture_output=True, text=True)
+    command = [str(x) for x in command]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        sys.exit(f"{command[0]}: {error.strerror}; make builds Weft, and WEFT=PROGRAM names another one")
     if done.returncode != 0:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        sys.exit(f"{' '.join(str(x) for x in command)}: {' '.join(last)}")
+        sys.exit(f"{' '.join(command)}: {' '.join(last) or f'status {done.returncode}'}")
     return done.stdout.splitlines()
 
 
@@ -30,9 +34,26 @@ def weft(arguments, threads):
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
+def records(path, keys):
+    """The lines of a file, a JSON object each that has these keys; ends the program at the first that is none."""
+    rows = []
+    with open(path) as f:
+        for number, line in enumerate(f, 1):
+            try:
+                rows += [json.loads(line)] if line.strip() else []
+                missing = [k for k in keys if line.strip() and k not in rows[-1]]
+            except (ValueError, TypeError):
+                missing = ["JSON"]
+            if missing:
+                sys.exit(f"{path}, line {number}: damaged (no {missing[0]}); take the line out, or measure again")
+    return rows
+
+
 def isas():
     """The instruction sets that this machine and this program have, lowest first."""
-    line = next(x for x in run([program(), "info"]) if x.startswith("isa "))
+    line = next((x for x in run([program(), "info"]) if x.startswith("isa ")), None)
+    if line is None:
+        sys.exit(f"{program()} info: no line of instruction sets; WEFT=PROGRAM names Weft")
     return re.findall(r"(\w+) yes", line)
 
 

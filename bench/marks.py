@@ -6,7 +6,7 @@
 Groups are amx fp32 avx2 cores shapes sdpa materialised gpt2 llama cp; all of them without any. Every figure is a ratio of
 things that were measured in turn in the same minutes: machines drift. --save keeps the figures, one JSON object a line,
 and --figures prints the table of such a file without measuring. --write puts the table between the two marker lines of a
-text such as docs/performance.md. PyTorch is looked for with WEFT_PEER_PYTHON (default: python3); marks against it are
+text such as docs/performance.md. A run that is ended before prints what it has measured. PyTorch is looked for with WEFT_PEER_PYTHON (default: python3); marks against it are
 skipped where it is absent.
 """
 
@@ -15,6 +15,8 @@ import collections
 import datetime
 import json
 import os
+import shutil
+import signal
 import statistics
 import sys
 import time
@@ -155,10 +157,13 @@ def measure_shapes(have):
     yield ratio("odd", odd)
 
 
+def peer_python():
+    return os.environ.get("WEFT_PEER_PYTHON", "python3")
+
+
 def peer(script, *arguments):
     """Rows of a peer script, a dictionary by column each; or the line by which it says that it skips."""
-    python = os.environ.get("WEFT_PEER_PYTHON", "python3")
-    lines = harness.run([python, os.path.join(HERE, "peers", script), *arguments])
+    lines = harness.run([peer_python(), os.path.join(HERE, "peers", script), *arguments])
     skipped = [line for line in lines if line.startswith("skipped")]
     if skipped:
         return skipped[0], []
@@ -289,23 +294,34 @@ def heading():
             f"instruction sets {' '.join(harness.isas())}")
 
 
+def around_table(path):
+    """What stands before and behind the table of a text; ends the program where there is none."""
+    try:
+        with open(path) as f:
+            before, rest = f.read().split(BEGIN)
+        _, after = rest.split(END)
+    except (OSError, ValueError):
+        sys.exit(f"--write {path}: no text with one line '{BEGIN}' and one line '{END}' behind it")
+    return before, after
+
+
 def write(path, body):
-    with open(path) as f:
-        before, rest = f.read().split(BEGIN)
-    after = rest.split(END)[1]
+    before, after = around_table(path)
     with open(path, "w") as f:
         f.write(f"{before}{BEGIN}\n{body}\n{END}{after}")
 
 
 def read_figures(path):
-    with open(path) as f:
-        first, *rest = (json.loads(line) for line in f if line.strip())
-    return first["machine"], {r["key"]: Figure(**r) for r in rest}
+    try:
+        rows = harness.records(path, ())
+        return rows[0]["machine"], {r["key"]: Figure(**r) for r in rows[1:]}
+    except (OSError, LookupError, TypeError) as error:
+        sys.exit(f"--figures {path}: no file that --save has made ({error})")
 
 
-def measure(groups, path):
-    """Written line by line: what was measured before a failure is kept."""
-    figures, have = {}, harness.isas()
+def measure(groups, path, figures):
+    """Into figures, and line by line into a file: what was measured before a failure is kept."""
+    have = harness.isas()
     save = open(path, "w", buffering=1) if path else None
     if save:
         save.write(json.dumps({"machine": heading()}) + "\n")
@@ -316,7 +332,24 @@ def measure(groups, path):
             if save:
                 save.write(json.dumps(figure._asdict()) + "\n")
         print(f"{group}: {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
-    return figures
+
+
+def check(o):
+    """What would be found wrong only after minutes of measuring."""
+    unknown = [g for g in o.groups if g not in MEASURES]
+    if unknown:
+        return f"no group '{unknown[0]}'; there is: {', '.join(MEASURES)}"
+    if o.write and o.groups and not o.figures:
+        return "--write is for all groups: the table would lose the others"
+    for path in filter(None, [o.save, o.write]):
+        folder = os.path.dirname(path) or "."
+        if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+            return f"{path} cannot be written"
+    if not o.figures and not shutil.which(peer_python()):
+        return f"WEFT_PEER_PYTHON={peer_python()} is no program"
+    if o.write:
+        around_table(o.write)
+    return None
 
 
 def main():
@@ -326,15 +359,26 @@ def main():
     p.add_argument("--save")
     p.add_argument("--write")
     o = p.parse_args()
-    unknown = [g for g in o.groups if g not in MEASURES]
-    if unknown:
-        p.error(f"no group '{unknown[0]}'; there is: {', '.join(MEASURES)}")
+    wrong = check(o)
+    if wrong:
+        p.error(wrong)
     groups = o.groups or list(MEASURES)
-    begin = time.monotonic()
-    machine, figures = read_figures(o.figures) if o.figures else (heading(), measure(groups, o.save))
+    begin, machine, figures, ended = time.monotonic(), "", {}, None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what runs, too
+    if o.figures:
+        machine, figures = read_figures(o.figures)
+    else:
+        try:
+            machine = heading()
+            measure(groups, o.save, figures)
+        except (KeyboardInterrupt, SystemExit) as reason:
+            ended = reason
     table = [m for m in marks() if m.group in groups]
     rows = [row_of(m, figures.get(m.key)) for m in table]
-    print(f"{machine}\n\n{text(rows)}\n\n{summary(table, figures)}; {time.monotonic() - begin:.0f} s")
+    if figures or not ended:
+        print(f"{machine}\n\n{text(rows)}\n\n{summary(table, figures)}; {time.monotonic() - begin:.0f} s")
+    if ended:
+        sys.exit(f"ended before all was measured: {str(ended) or 'a signal'}")
     if o.write:
         write(o.write, f"{machine}\n\n{markdown(rows)}\n\n{summary(table, figures)}.")
 

@@ -26,4 +26,7 @@ run || fail "0.69 against 0.8 fails: $(tail -1 "$tmp/stdout")"
 echo 0.67 >"$tmp/share"
 run && fail "0.67 against 0.8 passes: $(tail -1 "$tmp/stdout")"
 [ "$(grep -c SLOWER "$tmp/stdout")" = "$lines" ] || fail "not every kernel is named: $(cat "$tmp/stdout")"
+echo '{"cpu": "another", "isa": "av' >>"$tmp/recorded/shares.jsonl"
+run && fail "a damaged record passes"
+grep -q "^[^ ]*shares.jsonl, line $((lines + 1)): damaged" "$tmp/stderr" || fail "damaged: $(tail -1 "$tmp/stderr")"
 finish

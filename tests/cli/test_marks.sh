@@ -51,5 +51,45 @@ WEFT_PEER_PYTHON=python3 PYTHONPATH=$tmp "${marks[@]}" materialised >"$tmp/table
 [ "$(grep -c 'skipped: PyTorch cannot be imported' "$tmp/table")" = 2 ] ||
   fail "no word of PyTorch: $(cat "$tmp/table")"
 
+# a run that fails or is ended prints what it has, with the reason, and ends what it started
+cat >"$tmp/weft" <<'SH'
+#!/bin/sh
+case $1 in info) echo 'isa          ref yes, avx2 yes, avx512 no, amx no; best is avx2' ;; *) . "$(dirname "$0")/then" ;; esac
+SH
+chmod +x "$tmp/weft"
+echo 'echo "out of order" >&2; exit 3' >"$tmp/then"
+WEFT=$tmp/weft "${marks[@]}" fp32 avx2 >"$tmp/table" 2>"$tmp/stderr" && fail "a failing run ends well"
+row 'fp32 fwd by AVX-512' 'no AVX-512 here'
+row 'fp32 fwd by AVX2' 'not measured'
+grep -q 'ended before all was measured: .*out of order' "$tmp/stderr" || fail "no reason: $(cat "$tmp/stderr")"
+echo "exec sleep 300.$$" >"$tmp/then"
+WEFT=$tmp/weft "${marks[@]}" fp32 avx2 >"$tmp/table" 2>"$tmp/stderr" &
+job=$!
+for _ in $(seq 100); do running "sleep 300.$$" && break; sleep 0.1; done
+kill -TERM $job
+wait $job && fail "a run that was ended ends well"
+row 'fp32 fwd by AVX-512' 'no AVX-512 here'
+! running "sleep 300.$$" || fail "what it had started goes on"
+
+# refused before minutes of measuring, and in one line
+told() { # PATTERN ARGUMENT...
+  local pattern=$1
+  shift
+  WEFT=$tmp/weft "${marks[@]}" "$@" >"$tmp/stdout" 2>"$tmp/stderr" && fail "not refused: $*"
+  grep -q "$pattern" "$tmp/stderr" || fail "no '$pattern': $(tail -2 "$tmp/stderr")"
+  ! grep -q Traceback "$tmp/stderr" || fail "a traceback for $*"
+}
+sed 's/marks: begin/no begin/' "$tmp/text" >"$tmp/unmarked"
+told 'no text with one line' --write "$tmp/unmarked"
+told 'would lose the others' avx2 --write "$tmp/text"
+told 'cannot be written' --save "$tmp/absent/figures"
+WEFT_PEER_PYTHON=$tmp/python told 'WEFT_PEER_PYTHON=.* is no program'
+head -c 150 "$tmp/figures" >"$tmp/torn"
+told 'line 3: damaged' --figures "$tmp/torn"
+: >"$tmp/empty"
+told 'no file that --save has made' --figures "$tmp/empty"
+WEFT=$tmp/none "${marks[@]}" avx2 2>"$tmp/stderr" && fail "no program is needed"
+grep -q 'make builds Weft' "$tmp/stderr" || fail "an absent program: $(tail -1 "$tmp/stderr")"
+
 [ "$("${marks[@]}" nonsense 2>&1 >/dev/null | grep -c nonsense)" = 1 ] || fail "an unknown group is not refused"
 finish
