@@ -121,12 +121,45 @@ static void keys_alike(void **state)
     }
 }
 
+/* Keys that no query sees may not have arrived: whatever lies in their rows, NaN here, reaches nothing. Windows that
+ * begin and end inside a block. */
+static void keys_that_are_not_there(void **state)
+{
+    (void)state;
+    enum { FIRST = 203, NK = 420, D = 16 };
+    static const struct { int64_t left; int queries; } rows[] = {{20, 40}, {130, 150}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int half = 0; half < 2; half++) {
+            attention_case c;
+            bool seen[NK] = {false};
+            case_init(&c, 2, 1, D, D);
+            case_add_pair(&c, 0, rows[i].queries, FIRST, 1, 0, NK, 0, 1);
+            case_end_call(&c);
+            c.d.mask = (weft_mask){true, rows[i].left, -1, 0};
+            case_fill(&c, half, 3, 1, false, false);
+            for (int q = 0; q < rows[i].queries; q++)
+                for (int64_t j = FIRST + q - rows[i].left; j <= FIRST + q; j++) seen[j] = true;
+            for (int j = 0; j < NK; j++)
+                for (int x = 0; x < D && !seen[j]; x++) c.k[j * D + x] = c.v[j * D + x] = NAN;
+            FOR_KERNELS(k) {
+                if (bits16(k) != half) continue;
+                weft_attn_ops ops = ops_of(k);
+                attention_result one = result_new(&c);
+                case_run(&c, &ops, k->prec, 1, &one);
+                case_check(&c, &one, k->limit, k->lse_limit, k->name);
+                result_free(&one);
+            }
+            case_clear(&c);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_key_stands_out),
         cmocka_unit_test(a_nan_arrives),
         cmocka_unit_test(even_rows),
+        cmocka_unit_test(keys_that_are_not_there),
         cmocka_unit_test(keys_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

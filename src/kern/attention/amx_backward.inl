@@ -85,7 +85,7 @@ static void queries_in(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_
     pack_columns(b->dout, rows, count, d->Dv);
     pack_pairs(b->dout_pairs, rows, count, LANES, d->Dv);
     for (int x = 0; x < count; x++) {
-        const int64_t at = x < t->n ? t->row[x] * d->H + t->head[x] : 0;
+        const int64_t at = x < t->n ? lane_at(t, d, x, 1) : 0;
         const float l = x < t->n ? ((const float *)io->l)[at] : 0;
         /* Lanes without a row, and rows without a key: a reference so large that P is 0. Not infinity, whose difference
          * to an infinite score would be NaN. */
@@ -97,14 +97,15 @@ static void queries_in(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_
 }
 
 /* The tile's rows of zeros reach to the next multiple of 32 keys. */
-static void keys_in(bwd_keys *k, const weft_attn_desc *d, const weft_attn_bwd_io *io, int64_t row, int n, int g)
+static void keys_in(bwd_keys *k, const weft_attn_desc *d, const weft_attn_bwd_io *io, int64_t row, int n, int g,
+                    const bool *seen)
 {
     row_list rows;
     const int height = chunks(n) * PAIRS;
-    rows_of_keys(rows, height, io->k, io->k_ld, row, n, g, d->D);
+    rows_of_keys(rows, height, io->k, io->k_ld, row, n, g, d->D, seen);
     pack_rows(k->k, rows, height, KEYS, d->D);
     pack_turned(k->kt, rows, height, KEYS, d->D);
-    rows_of_keys(rows, height, io->v, io->v_ld, row, n, g, d->Dv);
+    rows_of_keys(rows, height, io->v, io->v_ld, row, n, g, d->Dv, seen);
     pack_rows(k->v, rows, height, KEYS, d->Dv);
     memset(k->dk, 0, (size_t)(columns(d->D) * KEY_TILES * TILE));
     memset(k->dv, 0, (size_t)(columns(d->Dv) * KEY_TILES * TILE));
@@ -303,15 +304,6 @@ static int64_t backward_tasks(const weft_attn_desc *d, const weft_attn_pair *p, 
     return p->nq == 0 || gr->heads == 0 ? 0 : weft_ceil_div(p->nk, KEYS * tiles_per_task(p));
 }
 
-/* The query tiles [*lo, *hi) that the keys of task number `tile` may touch; both ends grow with `tile`. */
-static void touched(const weft_attn_desc *d, const task *t, int64_t tile, int64_t *lo, int64_t *hi)
-{
-    const int64_t keys = KEYS * tiles_per_task(t->p), j0 = tile * keys;
-    weft_attn_query_range(&d->mask, t->p, j0, weft_min_i64(t->p->nk, j0 + keys), lo, hi);
-    *lo = *lo * t->gr.heads / LANES;
-    *hi = weft_ceil_div(*hi * t->gr.heads, LANES);
-}
-
 static void add_dq(const bwd_buffers *b, const weft_attn_desc *d, float *dq)
 {
     const int kx = columns(d->D);
@@ -325,7 +317,7 @@ static void add_dq(const bwd_buffers *b, const weft_attn_desc *d, float *dq)
             for (int i = 0; i < VLEN; i++) {
                 const int lane = dq_lane(v, i), n = d->D - x * VLEN;
                 if (lane >= b->t.n) continue;
-                float *to = dq + (b->t.row[lane] * d->H + b->t.head[lane]) * d->D + x * VLEN;
+                float *to = dq + lane_at(&b->t, d, lane, d->D) + x * VLEN;
                 vstoren(to, vfma(r[i], scale, vloadn(to, n)), n);
             }
         }
@@ -345,16 +337,35 @@ static void add_keys(float *dst, const char *src, const weft_attn_desc *d, int64
         }
 }
 
+/* Which of keys [from, from + n) any of the query tiles [lo, hi) sees. */
+static void seen_by_tiles(bool *seen, const weft_attn_desc *d, const task *t, int64_t lo, int64_t hi, int64_t from,
+                          int n)
+{
+    const weft_attn_pair *p = t->p;
+    int64_t first, last, unused;
+    memset(seen, 0, (size_t)n * sizeof *seen);
+    for (int64_t tile = lo; tile < hi; tile++) {
+        const int64_t i0 = tile * LANES / t->gr.heads;
+        const int64_t i1 = weft_min_i64(p->nq, weft_ceil_div((tile + 1) * LANES, t->gr.heads)) - 1;
+        weft_attn_key_range(&d->mask, p, weft_attn_qpos(p, i0), &first, &unused);
+        weft_attn_key_range(&d->mask, p, weft_attn_qpos(p, i1), &unused, &last);
+        mark_seen(seen, first, last, from, n);
+    }
+}
+
 static void backward_task(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_bwd_io *io, const task *t,
                           slot *mine, const weft_attn_run *run, int me)
 {
     const int64_t per = KEYS * tiles_per_task(t->p), from = t->tile * per, to = weft_min_i64(t->p->nk, from + per);
     int64_t lo, hi, unused, before_hi = 0;
+    bool seen[SUPER * KEYS];
     const int g = t->gr.g;
-    touched(d, t, t->tile, &lo, &hi);
-    if (t->tile > 0) touched(d, t, t->tile - 1, &unused, &before_hi);
+    touched(d, t->p, &t->gr, per, t->tile, &lo, &hi);
+    if (t->tile > 0) touched(d, t->p, &t->gr, per, t->tile - 1, &unused, &before_hi);
+    seen_by_tiles(seen, d, t, lo, hi, from, (int)(to - from));
     for (int64_t j = from; j < to; j += KEYS)
-        keys_in(&b->key[(j - from) / KEYS], d, io, t->p->k_row + j, (int)weft_min_i64(KEYS, to - j), g);
+        keys_in(&b->key[(j - from) / KEYS], d, io, t->p->k_row + j, (int)weft_min_i64(KEYS, to - j), g,
+                seen + (j - from));
     for (int64_t tile = lo; tile < hi; tile++) {
         lanes_set(&b->t, d, t->p, &t->gr, tile);
         b->t.nv = chunks(b->t.n) * 2; /* strips are worked on in pairs: rules must hold for both */

@@ -74,7 +74,7 @@ static void strip_in(fwd_tile *f, int v, const weft_attn_desc *d, const float *a
         V r[VLEN];
         for (int i = 0; i < VLEN; i++) {
             const int lane = v * VLEN + i;
-            const int64_t at = lane < f->t.n ? (f->t.row[lane] * d->H + f->t.head[lane]) * d->Dv + x * VLEN : 0;
+            const int64_t at = lane < f->t.n ? lane_at(&f->t, d, lane, d->Dv) + x * VLEN : 0;
             r[i] = lane < f->t.n ? vmul(vloadn(acc + at, d->Dv - x * VLEN), vset(by[i])) : vzero();
         }
         tile_turn(r, f->ot + ((int64_t)v * columns(d->Dv) + x) * TILE);
@@ -91,7 +91,7 @@ static void strip_out(const fwd_tile *f, int v, const weft_attn_desc *d, float *
         for (int i = 0; i < VLEN; i++) {
             const int lane = v * VLEN + i;
             if (lane >= f->t.n || !f->sees[lane]) continue;
-            float *to = acc + (f->t.row[lane] * d->H + f->t.head[lane]) * d->Dv + x * VLEN;
+            float *to = acc + lane_at(&f->t, d, lane, d->Dv) + x * VLEN;
             vstoren(to, vmul(r[i], vset(by[i])), d->Dv - x * VLEN);
         }
     }
@@ -117,7 +117,7 @@ static void state_in(fwd_tile *f, const weft_attn_desc *d, const weft_attn_fwd_i
         float m[VLEN], l[VLEN], by[VLEN];
         for (int i = 0; i < VLEN; i++) {
             const int x = v * VLEN + i;
-            const int64_t at = x < f->t.n ? f->t.row[x] * d->H + f->t.head[x] : 0;
+            const int64_t at = x < f->t.n ? lane_at(&f->t, d, x, 1) : 0;
             m[i] = x < f->t.n ? ((const float *)io->m)[at] : 0; /* a lane without a row has a reference */
             l[i] = x < f->t.n ? ((const float *)io->l)[at] : 0;
         }
@@ -139,7 +139,7 @@ static void state_out(const fwd_tile *f, const weft_attn_desc *d, const weft_att
         vstore(by, factor);
         for (int i = 0, x = v * VLEN; i < VLEN && x < f->t.n; i++, x++) {
             if (!f->sees[x]) continue;
-            const int64_t at = f->t.row[x] * d->H + f->t.head[x];
+            const int64_t at = lane_at(&f->t, d, x, 1);
             ((float *)io->m)[at] = m[i];
             ((float *)io->l)[at] = l[i];
         }
@@ -175,7 +175,7 @@ static weights weights_of(const strip *u, const fwd_buffers *b)
     return (weights){.s = (const float *)(const void *)u->s, .p = u->p, .scale = vset(u->scale),
                      /* nothing seen: subtract 0, so that -inf - -inf never happens */
                      .ref = vsel(veq(ref, vset(-INFINITY)), vzero(), ref), .sum0 = vzero(), .sum1 = vzero(),
-                     .keep = vset(b->dropout->scale), .order = pair_order(), .drop = &b->drop};
+                     .keep = vset(b->dropout->scale), .order = _mm512_loadu_si512(pair_order), .drop = &b->drop};
 }
 
 /* P of keys [j, j + n), n even. */
@@ -429,24 +429,19 @@ static void add_values(fwd_buffers *b, const weft_attn_desc *d, int tiles)
     }
 }
 
-/* Several tiles share packed keys, but every thread should get some tasks. */
-static int64_t forward_tiles_per_task(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
-{
-    const int64_t share = tiles_of(p, gr) * d->Hkv / (4 * (int64_t)threads);
-    return threads == 1 ? FWD_TILES : weft_max_i64(1, weft_min_i64(FWD_TILES, share));
-}
-
 static int64_t forward_tasks(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
 {
-    return p->nk == 0 ? 0 : weft_ceil_div(tiles_of(p, gr), forward_tiles_per_task(d, p, gr, threads));
+    return p->nk == 0 ? 0 : weft_ceil_div(tiles_of(p, gr), forward_tiles_per_task(d, p, gr, threads, FWD_TILES));
 }
 
 static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
                          const weft_attn_run *run, int me)
 {
     row_list rows;
+    bool seen[KEYS];
     const weft_attn_pair *p = t->p;
-    const int64_t per = forward_tiles_per_task(d, p, &t->gr, run->threads), first = (t->tiles - 1 - t->tile) * per;
+    const int64_t per = forward_tiles_per_task(d, p, &t->gr, run->threads, FWD_TILES);
+    const int64_t first = (t->tiles - 1 - t->tile) * per;
     const int n = (int)weft_min_i64(per, tiles_of(p, &t->gr) - first);
     int64_t lo = p->nk, hi = 0;
     for (int i = 0; i < n; i++) {
@@ -464,10 +459,12 @@ static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_att
     for (int64_t from = lo / KEYS * KEYS; from < hi; from += KEYS) {
         const int keys = (int)weft_min_i64(KEYS, p->nk - from), height = chunks(keys) * PAIRS;
         for (int i = 0; i < n; i++) block_set(&b->tile[i], d, p, from, keys);
-        rows_of_keys(rows, height, io->k, io->k_ld, p->k_row + from, keys, t->gr.g, d->D);
+        memset(seen, 0, sizeof seen);
+        for (int i = 0; i < n; i++) mark_seen(seen, b->tile[i].t.lo, b->tile[i].t.hi, from, keys);
+        rows_of_keys(rows, height, io->k, io->k_ld, p->k_row + from, keys, t->gr.g, d->D, seen);
         b->tame = pack_rows(b->k, rows, height, KEYS, d->D);
         make_weights(b, d, p, from, n);
-        rows_of_keys(rows, height, io->v, io->v_ld, p->k_row + from, keys, t->gr.g, d->Dv);
+        rows_of_keys(rows, height, io->v, io->v_ld, p->k_row + from, keys, t->gr.g, d->Dv, seen);
         pack_turned(b->vt, rows, height, KEYS, d->Dv);
         add_values(b, d, n);
         if (me == 0 && run->poll) run->poll(run->poll_ud);

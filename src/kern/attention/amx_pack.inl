@@ -93,11 +93,19 @@ static void pack_turned(char *to, row_list rows, int count, int height, int n)
         }
 }
 
+/* Products sum over whole tiles. Keys that nobody sees may not be there at all (their rows have not arrived), and
+ * P = 0 must not meet what lies there: they are packed as zeros. */
+static void mark_seen(bool *seen, int64_t lo, int64_t hi, int64_t from, int n)
+{
+    for (int64_t j = weft_max_i64(lo, from); j < weft_min_i64(hi, from + n); j++) seen[j - from] = true;
+}
+
 /* Lists of `count` rows: the keys from `row` on of which `n` are there, and the lanes of a tile. */
-static void rows_of_keys(row_list rows, int count, const void *src, int64_t ld, int64_t row, int n, int g, int size)
+static void rows_of_keys(row_list rows, int count, const void *src, int64_t ld, int64_t row, int n, int g, int size,
+                         const bool *seen)
 {
     for (int i = 0; i < count; i++)
-        rows[i] = i < n ? (const weft_bf16 *)src + (row + i) * ld + (int64_t)g * size : NULL;
+        rows[i] = i < n && seen[i] ? (const weft_bf16 *)src + (row + i) * ld + (int64_t)g * size : NULL;
 }
 static void rows_of_lanes(row_list rows, int count, const lanes *t, const void *src, int64_t ld, int size)
 {
@@ -114,12 +122,8 @@ static inline __m512i pair_words(V even, V odd, __m512i order)
 {
     return _mm512_permutexvar_epi16(order, words_of(odd, even));
 }
-static inline __m512i pair_order(void)
-{
-    uint16_t order[32];
-    for (int i = 0; i < 16; i++) order[2 * i] = (uint16_t)i, order[2 * i + 1] = (uint16_t)(16 + i);
-    return _mm512_loadu_si512(order);
-}
+static const uint16_t pair_order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 
 /* 2^y, relative error 9e-5, a twentieth of what rounding to bf16 costs; 1 exactly at 0. 2^y = 2^floor(y) 2^r with
  * 0 <= r < 1 and a minimax polynomial for the second. y = -inf gives 0 (the reduction of an infinity is 0), NaN stays

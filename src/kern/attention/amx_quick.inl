@@ -41,14 +41,15 @@ static const uint8_t quick_table[64] = {
     20, 20, 19, 19, 18, 17, 16, 16, 15, 14, 13, 12, 11, 10, 9,  7,  6,  5,  3,  2,
 };
 
+/* Packing leaves, in each 128 bits, four words of the even key and four of the odd one. */
+static const uint8_t quick_order[16] = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15};
+
 static quick quick_of(const float *s, char *p, float scale, V ref)
 {
-    uint8_t order[64]; /* packing leaves, in each 128 bits, four words of the even key and four of the odd one */
-    for (int i = 0; i < 64; i++) order[i] = (uint8_t)(i / 16 * 16 + (i / 2 % 2 ? 8 : 0) + i % 16 / 4 * 2 + i % 2);
     const V add = vfnma(ref, vset(STEPS), vset(QUICK_LARGE + 127 * STEPS + 1));
     return (quick){.s = s, .p = p, .scale = vset(scale * STEPS), .add = add, .sum0 = vzero(), .sum1 = vzero(),
                    .most = _mm512_setzero_si512(), .table = _mm512_loadu_si512(quick_table),
-                   .order = _mm512_loadu_si512(order)};
+                   .order = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)quick_order))};
 }
 
 static inline __attribute__((always_inline)) __m512i quick_step(const quick *q, int i)

@@ -191,15 +191,6 @@ static int64_t backward_tasks(const weft_attn_desc *d, const weft_attn_pair *p, 
     return p->nq == 0 || gr->heads == 0 ? 0 : weft_ceil_div(p->nk, super_keys(d, p));
 }
 
-/* The query tiles [*lo, *hi) that superblock `tile` may touch; both ends grow with `tile`. */
-static void touched(const weft_attn_desc *d, const task *t, int64_t tile, int64_t *lo, int64_t *hi)
-{
-    int64_t keys = super_keys(d, t->p), j0 = tile * keys;
-    weft_attn_query_range(&d->mask, t->p, j0, weft_min_i64(t->p->nk, j0 + keys), lo, hi);
-    *lo = *lo * t->gr.heads / LANES;
-    *hi = weft_ceil_div(*hi * t->gr.heads, LANES);
-}
-
 static void add_dq(bwd_buffers *b, const weft_attn_desc *d, float *dq)
 {
     V scale = vset((float)d->scale);
@@ -278,8 +269,8 @@ static void backward_task(bwd_buffers *b, const weft_attn_desc *d, const weft_at
 {
     int64_t keys = super_keys(d, t->p), from = t->tile * keys, to = weft_min_i64(t->p->nk, from + keys);
     int64_t lo, hi, unused, before_hi = 0;
-    touched(d, t, t->tile, &lo, &hi);
-    if (t->tile > 0) touched(d, t, t->tile - 1, &unused, &before_hi);
+    touched(d, t->p, &t->gr, keys, t->tile, &lo, &hi);
+    if (t->tile > 0) touched(d, t->p, &t->gr, keys, t->tile - 1, &unused, &before_hi);
     keys_in(b, d, io, t, from, to, c);
     for (int64_t tile = lo; tile < hi; tile++) {
         lanes_set(&b->t, d, t->p, &t->gr, tile);

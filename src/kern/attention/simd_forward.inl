@@ -246,23 +246,21 @@ static void forward_block(fwd_buffers *b, fwd_tile *f, const weft_attn_desc *d, 
     }
 }
 
-static int64_t forward_tiles_per_task(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
+static int64_t tiles_per_task(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
 {
-    /* several tiles share packed keys, but every thread should get some tasks */
-    int64_t share = tiles_of(p, gr) * d->Hkv / (4 * (int64_t)threads), most = forward_tiles_max(d);
-    return threads == 1 ? most : weft_max_i64(1, weft_min_i64(most, share));
+    return forward_tiles_per_task(d, p, gr, threads, forward_tiles_max(d));
 }
 
 static int64_t forward_tasks(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
 {
-    return p->nk == 0 ? 0 : weft_ceil_div(tiles_of(p, gr), forward_tiles_per_task(d, p, gr, threads));
+    return p->nk == 0 ? 0 : weft_ceil_div(tiles_of(p, gr), tiles_per_task(d, p, gr, threads));
 }
 
 /* The task's tiles, ready; returns their number and the keys [*lo, *hi) that any of them sees. */
 static int forward_tiles(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
                          weft_prec c, int threads, int64_t *lo, int64_t *hi)
 {
-    int64_t per = forward_tiles_per_task(d, t->p, &t->gr, threads), first = (t->tiles - 1 - t->tile) * per;
+    int64_t per = tiles_per_task(d, t->p, &t->gr, threads), first = (t->tiles - 1 - t->tile) * per;
     int n = (int)weft_min_i64(per, tiles_of(t->p, &t->gr) - first);
     *lo = t->p->nk, *hi = 0;
     for (int i = 0; i < n; i++) {

@@ -57,6 +57,12 @@ static void lanes_set(lanes *t, const weft_attn_desc *d, const weft_attn_pair *p
     weft_attn_key_range(&d->mask, p, t->q1, &unused, &t->hi);
 }
 
+/* Where the n elements of lane x lie in dense arrays of all heads: acc, dq, or m and l with n = 1. */
+static inline int64_t lane_at(const lanes *t, const weft_attn_desc *d, int x, int n)
+{
+    return (t->row[x] * d->H + t->head[x]) * n;
+}
+
 /* What the lanes of a tile need beyond the product of q and k, for the keys [j0, j1) of a pair. */
 typedef struct rules {
     bool masked, alibi;

@@ -87,12 +87,6 @@ static void turn(float *dst, int ldd, const float *src, int lds, int n, int cols
                       n - x < PANEL ? n - x : PANEL, cols - y < PANEL ? cols - y : PANEL);
 }
 
-/* Where the n elements of lane x lie in dense arrays of all heads: acc, dq, or m and l with n = 1. */
-static inline int64_t lane_at(const lanes *t, const weft_attn_desc *d, int x, int n)
-{
-    return (t->row[x] * d->H + t->head[x]) * n;
-}
-
 /* ---- panels of MR rows, for the matrix that is broadcast ------------------------------------------- */
 
 /* A store of a vector that ends past its MR elements is followed by the next MR; the last one needs room. */

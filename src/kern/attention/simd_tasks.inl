@@ -89,6 +89,27 @@ static void wait_before(const task *t, int64_t tile, const weft_attn_run *run, i
         pause_turn(turn, run, me);
 }
 
+/* ---- cutting ------------------------------------------------------------------------------------------------- */
+
+/* Tiles of queries in a task of the forward: as many as share packed keys, but every thread should get some tasks. */
+static int64_t forward_tiles_per_task(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads,
+                                      int64_t most)
+{
+    const int64_t share = tiles_of(p, gr) * d->Hkv / (4 * (int64_t)threads);
+    return threads == 1 ? most : weft_max_i64(1, weft_min_i64(most, share));
+}
+
+/* The query tiles [*lo, *hi) that task `id` of a pair and head of the backward, with `keys` keys each, may touch; both
+ * ends grow with `id`. */
+static void touched(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int64_t keys, int64_t id,
+                    int64_t *lo, int64_t *hi)
+{
+    const int64_t j0 = id * keys;
+    weft_attn_query_range(&d->mask, p, j0, weft_min_i64(p->nk, j0 + keys), lo, hi);
+    *lo = *lo * gr->heads / LANES;
+    *hi = weft_ceil_div(*hi * gr->heads, LANES);
+}
+
 /* ---- work memory: the task list, a slot per thread, then each thread's buffers ---------------------------------- */
 
 enum { WORK_HEAD = 128 };
