@@ -7,7 +7,8 @@
  * threads. */
 
 /* Tiles of keys in a superblock: at most BWD_TILES; as many as BWD_BYTES hold (of a second-level cache of 2 MB); few
- * enough to leave BWD_TASKS tasks of a sequence. Depends on nothing else, because it fixes the order of dQ's sums. */
+ * enough to leave BWD_TASKS tasks of a pair, over its key/value heads. Depends on nothing else, because it fixes the
+ * order of dQ's sums. */
 enum { BWD_TILES = 4, BWD_BYTES = 1300 << 10, BWD_TASKS = 4 };
 
 typedef struct key_tile { /* KEYS keys */
@@ -182,7 +183,7 @@ static void backward_block(bwd_buffers *b, const key_tile *key, const weft_attn_
 /* Keys of a superblock. */
 static int64_t super_keys(const weft_attn_desc *d, const weft_attn_pair *p)
 {
-    return KEYS * weft_max_i64(1, weft_min_i64(tiles_that_fit(d), p->nk / (BWD_TASKS * KEYS)));
+    return KEYS * weft_max_i64(1, weft_min_i64(tiles_that_fit(d), p->nk * d->Hkv / (BWD_TASKS * KEYS)));
 }
 
 static int64_t backward_tasks(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
