@@ -26,7 +26,33 @@ static weft_status check_options(const weft_model_options *o)
     return WEFT_OK;
 }
 
+static weft_status check_place(const weft_model_place *place)
+{
+    if ((place->tp && weft_comm_size(place->tp) > 1) || place->stages > 1 || place->sequence_parallel)
+        return weft_fail(WEFT_ERR_REFUSED, "model: parts of a layer (tp) and of the layers (pp) are not built; use cp");
+    return WEFT_OK;
+}
+
+weft_span weft_model_cut(int64_t n, int parts, int i)
+{
+    /* floor(i n / parts) without the product, which may not fit */
+    int64_t whole = n / parts, rest = n % parts;
+    return (weft_span){whole * i + rest * i / parts, whole * (i + 1) + rest * (i + 1) / parts};
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------ */
+
+/* Bounds of embeddings, every layer, and the tail. */
+static weft_status make_buckets(weft_model *m)
+{
+    m->buckets = (int)m->config.L + 2;
+    WEFT_TRY(WEFT_NEW(m->arena, m->buckets + 1, "tables", &m->bucket));
+    m->bucket[0] = 0;
+    for (int64_t l = 0; l < m->config.L; l++) m->bucket[l + 1] = m->layer[l].first;
+    m->bucket[m->buckets - 1] = m->par.tail_first;
+    m->bucket[m->buckets] = m->par.count;
+    return WEFT_OK;
+}
 
 static weft_status alloc_parameters(weft_model *m)
 {
@@ -34,6 +60,7 @@ static weft_status alloc_parameters(weft_model *m)
     WEFT_TRY(WEFT_NEW0(m->arena, m->par.n, "tables", &m->spec));
     WEFT_TRY(WEFT_NEW0(m->arena, m->config.L, "tables", &m->layer));
     WEFT_TRY(weft__params_walk(&m->config, m->arena, m->spec, m->layer, &m->par));
+    WEFT_TRY(make_buckets(m));
     WEFT_TRY(weft_arena_zalloc(m->arena, m->par.count, m->rs, "weights", (void **)&m->weights));
     if (m->train) WEFT_TRY(weft_arena_zalloc(m->arena, m->par.count, m->rs, "gradients", (void **)&m->grads));
     if (m->rt == m->ct) return WEFT_OK;
@@ -137,12 +164,13 @@ static weft_status alloc_kept(weft_model *m)
 
 /* ---- the door ---------------------------------------------------------------------------------------- */
 
-static weft_status create_local(weft_model **out, weft_ctx *ctx, const weft_model_config *config,
-                                const weft_model_options *o)
+static weft_status create_local(weft_model **out, weft_ctx *ctx, const weft_model_place *place,
+                                const weft_model_config *config, const weft_model_options *o)
 {
     weft_arena *arena;
     WEFT_TRY(weft_model_config_check(config, "model"));
     WEFT_TRY(check_options(o));
+    WEFT_TRY(check_place(place));
     WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "model", NULL));
     weft_status st = WEFT_NEW0(arena, 1, "tables", out);
     if (st < 0) weft_arena_destroy(arena);
@@ -150,14 +178,14 @@ static weft_status create_local(weft_model **out, weft_ctx *ctx, const weft_mode
     return st;
 }
 
-static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm, weft_comm *cp,
-                        const weft_model_config *config, const weft_model_options *o)
+static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm,
+                        const weft_model_place *place, const weft_model_config *config, const weft_model_options *o)
 {
     m->ctx = ctx;
     m->kern = kern;
     m->op = &kern->op[o->prec];
     m->gemm = gemm;
-    m->cp = cp;
+    m->cp = place->cp;
     m->config = *config;
     m->family = weft__family_of(config->family);
     m->prec = o->prec;
@@ -168,20 +196,21 @@ static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, wef
     m->train = o->train;
     m->slots = o->slots;
     m->layout = o->layout;
-    m->rows_max = weft_shard_max_rows(o->layout, o->B, o->T, weft_comm_size(cp));
+    m->rows_max = weft_shard_max_rows(o->layout, o->B, o->T, weft_comm_size(m->cp));
     return alloc_all(m);
 }
 
-weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm, weft_comm *cp,
-                              const weft_model_config *config, const weft_model_options *options)
+weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm,
+                              const weft_model_place *place, const weft_model_config *config,
+                              const weft_model_options *options)
 {
     weft_model *m = NULL;
     *out = NULL;
-    weft_status st = create_local(&m, ctx, config, options);
-    if (st == WEFT_OK) st = fill(m, ctx, kern, gemm, cp, config, options);
-    st = weft_agree(cp, st);
+    weft_status st = create_local(&m, ctx, place, config, options);
+    if (st == WEFT_OK) st = fill(m, ctx, kern, gemm, place, config, options);
+    st = weft_agree(place->cp, st);
     if (st == WEFT_OK) st = make_plans(m, options);
-    if (st == WEFT_OK) st = weft_agree(cp, alloc_kept(m));
+    if (st == WEFT_OK) st = weft_agree(place->cp, alloc_kept(m));
     if (st < 0) weft_model_destroy(m);
     else *out = m;
     return st;
@@ -199,6 +228,29 @@ const weft_spec *weft_model_spec(const weft_model *m, int *n)
     *n = m->par.n;
     return m->spec;
 }
+
+const int64_t *weft_model_buckets(const weft_model *m, int *n)
+{
+    *n = m->buckets;
+    return m->bucket;
+}
+
+weft_status weft_model_whole_spec(const weft_model_config *config, weft_arena *arena, weft_spec **spec, int *n)
+{
+    weft__params par;
+    WEFT_TRY(weft__params_walk(config, NULL, NULL, NULL, &par));
+    WEFT_TRY(WEFT_NEW0(arena, par.n, "tables", spec));
+    *n = par.n;
+    return weft__params_walk(config, arena, *spec, NULL, &par);
+}
+
+int64_t weft_model_stream_rows(const weft_model *m, const weft_shard *shard)
+{
+    return shard->rows[weft_comm_rank(m->cp)];
+}
+
+void *weft_model_input(weft_model *m, int slot) { return slot == 0 ? m->acts[0].x_in : NULL; }
+void *weft_model_output(weft_model *m, int slot) { return slot == 0 ? m->x_out : NULL; }
 
 void *weft_model_weights(weft_model *m) { return m->weights; }
 void *weft_model_gradients(weft_model *m) { return m->grads; }

@@ -73,13 +73,36 @@ typedef struct weft_layer_attention { weft_cp_problem problem; int64_t first_lay
 int weft_model_attention(const weft_model_config *config, const weft_model_options *options,
                          weft_layer_attention out[2]);
 
-/* COLLECTIVE over cp (plans agree). */
-weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm, weft_comm *cp,
-                              const weft_model_config *config, const weft_model_options *options);
+/* Where this rank's part of the model stands: which layers (its stage of the pipeline), which heads, columns of the
+ * feed-forward and entries of the vocabulary (its rank in tp), which rows (its rank in cp).
+ *
+ * Layers [floor(s L / stages), floor((s + 1) L / stages)) are those of stage s; the embedding is the first's, final
+ * norm and head are the last's, which has the embedding too where the two are tied. Of n heads, columns or entries,
+ * rank t of tp has [floor(t n / TP), floor((t + 1) n / TP)); key/value heads are those that its query heads read, so
+ * several ranks may have the same. With sequence_parallel the residual stream between products, and the norms on it, are cut over tp
+ * along the rows, too, in the same way. */
+typedef struct weft_model_place {
+    weft_comm *cp;
+    weft_comm *tp;           /* NULL: one rank */
+    int stage, stages;       /* stages 0: one */
+    bool sequence_parallel;
+} weft_model_place;
+/* Part i of n cut by `parts`: [floor(i n / parts), floor((i + 1) n / parts)). LOCAL, pure */
+weft_span weft_model_cut(int64_t n, int parts, int i);
+
+/* COLLECTIVE over tp x cp (plans agree). */
+weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm,
+                              const weft_model_place *place, const weft_model_config *config,
+                              const weft_model_options *options);
 void weft_model_destroy(weft_model *model);
 
-/* The table of parameters (Hugging Face names and shapes) over one array of R, and the arrays. */
+/* The table of parameters (Hugging Face names and shapes) over one array of R, and the arrays: the parts of this
+ * rank. */
 const weft_spec *weft_model_spec(const weft_model *model, int *n);
+/* Bounds of the ranges of the array that backward announces (weft_grad_ready), ascending: [*n + 1] numbers. */
+const int64_t *weft_model_buckets(const weft_model *model, int *n);
+/* The table of the whole model as one rank has it; names from `arena`. LOCAL */
+weft_status weft_model_whole_spec(const weft_model_config *config, weft_arena *arena, weft_spec **spec, int *n);
 void *weft_model_weights(weft_model *model);   /* (R) */
 void *weft_model_gradients(weft_model *model); /* (R); NULL without train */
 int64_t weft_model_weight_count(const weft_model *model);
@@ -97,19 +120,30 @@ typedef struct weft_micro {
     uint32_t step;                 /* optimizer step, for dropout's addresses */
 } weft_micro;
 
-/* Forward pass, head and loss. nll_sum: sum over this rank's valid tokens (double); token_nll[rows] (R) or NULL.
+/* Between the stages of a pipeline travel rows of the residual stream, [weft_model_stream_rows, C] (R): those of
+ * this rank's shard; with sequence_parallel its part of them. A stage but the first reads its input from
+ * weft_model_input(slot) and a stage but the last leaves its output in weft_model_output(slot), until the backward pass
+ * of the slot. LOCAL */
+int64_t weft_model_stream_rows(const weft_model *model, const weft_shard *shard);
+void *weft_model_input(weft_model *model, int slot);
+void *weft_model_output(weft_model *model, int slot);
+
+/* Forward pass; on the last stage head and loss. nll_sum: sum over this rank's valid tokens (double); token_nll[rows] (R) or NULL.
  * for_backward: the backward pass of this micro-batch follows. Head and loss go by chunks, so that the logits of
  * all tokens never exist at once; their gradients are taken in the same pass, which is why grad_scale is needed
  * here: 1 / (valid tokens of the whole step).
  * Token ids, targets and rows are checked on this rank only; positions past a table of learned positions
- * are refused on all ranks. COLLECTIVE over cp. */
+ * are refused on all ranks. Stages but the last give nll_sum 0 and write no token_nll. COLLECTIVE over tp x cp. */
 weft_status weft_model_forward(weft_model *model, const weft_micro *micro, bool for_backward, double grad_scale,
                                double *nll_sum, void *token_nll);
-/* gradients += d(sum of nll)/d(weights) * grad_scale, of the micro-batch whose forward pass ran last. `ready` is
- * called when a range of the gradient array is final for this micro-batch (or NULL): ranges come from the end of
- * the array to its beginning, each once. COLLECTIVE over cp. */
+/* gradients += d(sum of nll)/d(weights) * grad_scale, of the micro-batch in micro->slot, whose forward pass ran; on the
+ * last stage nothing else may have run between. `stream` [stream rows, C] (R): on entry the gradient of this stage's
+ * output (unless it is the last), on return that of its input; NULL with one stage. `ready` is called when a range of
+ * the gradient array is final for this micro-batch (or NULL): ranges come from the end of the array to its beginning,
+ * each once. COLLECTIVE over tp x cp. */
 typedef void (*weft_grad_ready)(void *ud, int64_t offset, int64_t count);
-weft_status weft_model_backward(weft_model *model, const weft_micro *micro, weft_grad_ready ready, void *ready_ud);
+weft_status weft_model_backward(weft_model *model, const weft_micro *micro, void *stream, weft_grad_ready ready,
+                                void *ready_ud);
 /* Both, one after the other. */
 weft_status weft_model_run(weft_model *model, const weft_micro *micro, bool backward, double grad_scale,
                            double *nll_sum, void *token_nll, weft_grad_ready ready, void *ready_ud);

@@ -131,6 +131,8 @@ struct weft_model {
     weft_spec *spec;
     weft__layer *layer;
     weft__params par;
+    int64_t *bucket;         /* [buckets + 1] bounds of the ranges that backward announces */
+    int buckets;
     char *weights, *grads;   /* (R) */
     char *copies;            /* (C) of the parameters from copies_from on; NULL when R and C are one type */
     int64_t copies_from;

@@ -34,6 +34,8 @@ static int64_t add(walk *w, int64_t rows, int64_t cols, const char *name)
         snprintf(full, sizeof full, "%s%s", w->prefix, name);
         *s =
             (weft_spec){.nd = cols ? 2 : 1, .shape = {rows, cols}, .offset = offset, .count = count, .decay = cols > 0};
+        s->number = w->out->n;
+        weft_spec_uncut(s);
         weft_status st = weft_arena_strdup(w->arena, full, &s->name);
         if (st < 0) w->st = st;
     }

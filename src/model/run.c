@@ -122,8 +122,10 @@ weft_status weft_model_forward(weft_model *m, const weft_micro *micro, bool for_
     return WEFT_OK;
 }
 
-weft_status weft_model_backward(weft_model *m, const weft_micro *micro, weft_grad_ready ready, void *ready_ud)
+weft_status weft_model_backward(weft_model *m, const weft_micro *micro, void *stream, weft_grad_ready ready,
+                                void *ready_ud)
 {
+    (void)stream; /* one stage */
     weft__pass p = pass_of(m, micro, true);
     ready_hook hook = {ready, ready_ud};
     if (!m->pending)
@@ -137,5 +139,5 @@ weft_status weft_model_run(weft_model *m, const weft_micro *micro, bool backward
                            void *token_nll, weft_grad_ready ready, void *ready_ud)
 {
     WEFT_TRY(weft_model_forward(m, micro, backward, grad_scale, nll_sum, token_nll));
-    return backward ? weft_model_backward(m, micro, ready, ready_ud) : WEFT_OK;
+    return backward ? weft_model_backward(m, micro, NULL, ready, ready_ud) : WEFT_OK;
 }

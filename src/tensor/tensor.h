@@ -91,15 +91,55 @@ bool weft_same_shape(const weft_view *a, const weft_view *b);
 /* "[2, 96, 4]" into buf */
 const char *weft_shape_text(const int64_t *shape, int nd, char *buf, size_t n);
 
-/* A row of a table of tensors that live in one array: what model, checkpoint, optimizer and memory
- * report share. Offsets count elements of the array's type. */
+/* What the gradient of a tensor is on one rank of a tensor-parallel group. */
+typedef enum weft_spec_sum {
+    WEFT_SUM_NOT,  /* that of the elements here, complete */
+    WEFT_SUM_TP,   /* every rank has the same elements and a part of their gradient: the parts are added */
+    WEFT_SUM_SHARED /* so it is for the elements in `shared` only: key/value heads that several ranks read */
+} weft_spec_sum;
+
+enum { WEFT_SPEC_CUTS = 3 };
+typedef struct weft_span { int64_t begin, end; } weft_span; /* [begin, end) */
+
+/* A row of a table of tensors that live in one array: what model, checkpoint, optimizer and memory report share.
+ * Offsets count elements of the array's type. A rank may hold a part of a tensor only, some ranges along one
+ * dimension; `name`, `number` and `whole` are then those of the whole. */
 typedef struct weft_spec {
-    const char *name; /* Hugging Face name; owned by the table's arena */
+    const char *name;   /* Hugging Face name; owned by the table's arena */
     int nd;
-    int64_t shape[WEFT_MAX_DIMS];
+    int64_t shape[WEFT_MAX_DIMS]; /* of what lies here */
     int64_t offset, count;
-    bool decay; /* weight decay applies (two or more dimensions) */
+    bool decay;         /* weight decay applies (two or more dimensions) */
+    int64_t number;     /* which tensor of the whole model, on every rank: the address of its initial values */
+    int64_t whole[WEFT_MAX_DIMS];
+    int cut_dim;        /* the dimension that is cut; -1: all of the tensor is here */
+    int cuts;           /* ranges of it that lie here, one after the other: three for a fused q,k,v */
+    weft_span cut[WEFT_SPEC_CUTS];
+    /* Elements [own_first, own_first + own_count) count as this rank's, the others are copies that another one counts:
+     * norms and checkpoints take each element of the model once. */
+    int64_t own_first, own_count;
+    weft_spec_sum sum;
+    weft_span shared;   /* along the cut dimension of the whole (WEFT_SUM_SHARED) */
 } weft_spec;
+
+/* Fills in what says that all of the tensor is here and this rank's: whole, cut_dim, own, sum. LOCAL, pure */
+void weft_spec_uncut(weft_spec *s);
+/* Elements of the whole tensor. LOCAL, pure */
+int64_t weft_spec_whole_count(const weft_spec *s);
+/* Walks elements [first, first + count) of what lies here, in order, as stretches that are also consecutive in the
+ * whole tensor, row-major: `at`, `n` elements from element `whole` on. LOCAL */
+typedef struct weft_stretch { int64_t at, whole, n; } weft_stretch;
+typedef struct weft_spec_walk { const weft_spec *s; int64_t at, end; } weft_spec_walk;
+weft_spec_walk weft_spec_walk_of(const weft_spec *s, int64_t first, int64_t count);
+bool weft_spec_walk_next(weft_spec_walk *w, weft_stretch *out);
+
+/* Elements [first, first + count) of tensor `spec` of a table, at `data`: a rank's slice of an array that is cut over
+ * ranks, such as moments. */
+typedef struct weft_piece {
+    int spec;
+    int64_t first, count;
+    void *data;
+} weft_piece;
 
 const weft_spec *weft_spec_find(const weft_spec *table, int n, const char *name); /* NULL when absent */
 

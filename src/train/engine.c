@@ -31,7 +31,9 @@ static weft_status open_model(weft_engine *e, const weft_model_config *config, c
     e->B = o->B;
     e->T = o->T;
     WEFT_TRY(alloc_rows(e, o));
-    return weft_model_create(&e->model, e->ctx, &e->kern, e->gemm, e->mesh.cp, config, &mo);
+    const weft_model_place place = {.cp = e->mesh.cp, .tp = e->mesh.tp, .stage = e->mesh.at.pp,
+                                    .stages = e->mesh.size.pp};
+    return weft_model_create(&e->model, e->ctx, &e->kern, e->gemm, &place, config, &mo);
 }
 
 weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *run, const weft_model_config *config,
@@ -120,7 +122,7 @@ weft_status weft_engine_forward(weft_engine *e, const int32_t *token, const int3
 weft_status weft_engine_backward(weft_engine *e)
 {
     weft_micro micro = micro_of(e);
-    return weft_model_backward(e->model, &micro, NULL, NULL);
+    return weft_model_backward(e->model, &micro, NULL, NULL, NULL);
 }
 
 weft_status weft_engine_run(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,

@@ -246,8 +246,8 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
                       .dropout_given = weft_opts_given(opts, "attention.dropout"),
                       .seed_given = weft_opts_given(opts, "run.seed")};
     WEFT_TRY(weft_run_resolve_cp(run, opts, o, &cp));
-    run->mesh = (weft_mesh_shape){(int)weft_max_i64(o->tp, 1), (int)weft_max_i64(cp, 1), (int)weft_max_i64(o->dp, 1),
-                                  (int)weft_max_i64(o->pp, 1)};
+    run->mesh = (weft_mesh_shape){.tp = (int)weft_max_i64(o->tp, 1), .cp = (int)weft_max_i64(cp, 1),
+                                  .dp = (int)weft_max_i64(o->dp, 1), .pp = (int)weft_max_i64(o->pp, 1)};
     if (run->mesh.tp > 1 || run->mesh.pp > 1)
         return weft_fail(WEFT_ERR_REFUSED,
                          "tp %d x pp %d: tensor and pipeline parallelism are not built yet; use --tp 1 --pp 1 and "

@@ -11,7 +11,7 @@ static void coordinates_round_trip(void **state)
         for (int cp = 1; cp <= 5; cp++)
             for (int dp = 1; dp <= 4; dp++)
                 for (int pp = 1; pp <= 3; pp++) {
-                    weft_mesh_shape n = {tp, cp, dp, pp};
+                    weft_mesh_shape n = {.tp = tp, .cp = cp, .dp = dp, .pp = pp, .order = (tp + 2 * cp + dp + pp) % 24};
                     for (int r = 0; r < tp * cp * dp * pp; r++) {
                         weft_mesh_shape at = weft_mesh_coords(n, r);
                         assert_in_range(at.tp, 0, tp - 1);
@@ -22,7 +22,7 @@ static void coordinates_round_trip(void **state)
                     }
                 }
     /* cp neighbours are neighbours in rank when tp = 1. */
-    weft_mesh_shape at = weft_mesh_coords((weft_mesh_shape){1, 4, 2, 1}, 6);
+    weft_mesh_shape at = weft_mesh_coords((weft_mesh_shape){.tp = 1, .cp = 4, .dp = 2, .pp = 1}, 6);
     assert_int_equal(at.cp, 2);
     assert_int_equal(at.dp, 1);
 }
@@ -36,8 +36,13 @@ static weft_status groups_body(weft_ctx *ctx, weft_world *w, void *ud)
     weft_world_set_timeout(w, 60);
     WEFT_TRY(weft_mesh_create(&m, w, n));
     int me = weft_world_rank(w), P = weft_comm_size(m.cp), at = weft_comm_rank(m.cp);
-    REQUIRE(P == n.cp && weft_comm_size(m.dp) == n.dp && weft_comm_size(m.all) == n.cp * n.dp);
-    REQUIRE(weft_comm_size(m.dp_cp) == n.cp * n.dp && weft_comm_size(m.tp) == 1 && weft_comm_size(m.pp) == 1);
+    REQUIRE(P == n.cp && weft_comm_size(m.dp) == n.dp && weft_comm_size(m.all) == weft_world_size(w));
+    REQUIRE(weft_comm_size(m.dp_cp) == n.cp * n.dp && weft_comm_size(m.tp) == n.tp && weft_comm_size(m.pp) == n.pp);
+    REQUIRE(weft_comm_size(m.tp_pp) == n.tp * n.pp);
+    REQUIRE(weft_comm_rank(m.tp) == m.at.tp && weft_comm_rank(m.pp) == m.at.pp);
+    bool end = n.pp > 1 && (m.at.pp == 0 || m.at.pp == n.pp - 1);
+    REQUIRE((m.ends != NULL) == end);
+    REQUIRE(!end || (weft_comm_size(m.ends) == 2 && weft_comm_rank(m.ends) == (m.at.pp > 0)));
     REQUIRE(at == m.at.cp && weft_comm_rank(m.dp) == m.at.dp && weft_comm_rank(m.all) == me);
     int group = m.at.dp, value = group;
     for (int hop = 0; hop < P - 1; hop++) {
@@ -49,12 +54,13 @@ static weft_status groups_body(weft_ctx *ctx, weft_world *w, void *ud)
         REQUIRE(next == group);
         value = next;
     }
-    int64_t cp_sum = m.at.dp, dp_sum = m.at.cp, all_sum = me;
+    int64_t cp_sum = m.at.dp, dp_sum = m.at.cp, part = m.at.tp + n.tp * m.at.pp, part_sum = part, all_sum = me;
     WEFT_TRY(weft_all_reduce(m.cp, &cp_sum, 1, WEFT_I64, WEFT_SUM));
     WEFT_TRY(weft_all_reduce(m.dp, &dp_sum, 1, WEFT_I64, WEFT_SUM));
-    WEFT_TRY(weft_all_reduce(m.dp_cp, &all_sum, 1, WEFT_I64, WEFT_SUM));
-    int world = n.cp * n.dp;
-    REQUIRE(cp_sum == (int64_t)m.at.dp * n.cp && dp_sum == (int64_t)m.at.cp * n.dp &&
+    WEFT_TRY(weft_all_reduce(m.all, &all_sum, 1, WEFT_I64, WEFT_SUM));
+    WEFT_TRY(weft_all_reduce(m.dp_cp, &part_sum, 1, WEFT_I64, WEFT_SUM));
+    int world = weft_world_size(w);
+    REQUIRE(cp_sum == (int64_t)m.at.dp * n.cp && dp_sum == (int64_t)m.at.cp * n.dp && part_sum == part * n.cp * n.dp &&
             all_sum == world * (world - 1) / 2);
     weft_mesh_destroy(&m);
     return WEFT_OK;
@@ -63,10 +69,31 @@ static weft_status groups_body(weft_ctx *ctx, weft_world *w, void *ud)
 static void g24_groups_hold_their_own_ranks(void **state)
 {
     (void)state;
-    static weft_mesh_shape shapes[] = {{1, 1, 1, 1}, {1, 2, 2, 1}, {1, 4, 2, 1},
-                                       {1, 3, 2, 1}, {1, 1, 5, 1}, {1, 5, 1, 1}};
+    /* tp, cp, dp, pp, order */
+    static weft_mesh_shape shapes[] = {{1, 1, 1, 1, 0}, {1, 2, 2, 1, 0}, {1, 4, 2, 1, 0}, {1, 3, 2, 1, 5},
+                                       {1, 1, 5, 1, 0}, {1, 5, 1, 1, 0}, {2, 2, 1, 2, 0}, {2, 1, 2, 2, 17},
+                                       {3, 1, 1, 3, 0}, {2, 2, 2, 1, 23}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        assert_ok(weft_run_threads(shapes[i].cp * shapes[i].dp, groups_body, &shapes[i]));
+        assert_ok(weft_run_threads(shapes[i].tp * shapes[i].cp * shapes[i].dp * shapes[i].pp, groups_body,
+                                   &shapes[i]));
+}
+
+static void orders_have_their_names(void **state)
+{
+    (void)state;
+    char buf[12];
+    int order = -1;
+    for (int i = 0; i < WEFT_MESH_ORDERS; i++) {
+        assert_ok(weft_mesh_order_parse(weft_mesh_order_text(i, buf), &order));
+        assert_int_equal(order, i);
+    }
+    assert_string_equal(weft_mesh_order_text(0, buf), "tp-cp-dp-pp");
+    assert_ok(weft_mesh_order_parse("cp-tp-dp-pp", &order));
+    assert_int_equal(weft_mesh_rank((weft_mesh_shape){2, 2, 1, 1, order}, (weft_mesh_shape){.cp = 1}), 1);
+    assert_int_equal(weft_mesh_rank((weft_mesh_shape){2, 2, 1, 1, order}, (weft_mesh_shape){.tp = 1}), 2);
+    static const char *const bad[] = {"", "tp", "tp-cp-dp", "tp-cp-dp-dp", "tp-cp-dp-pp-", "TP-CP-DP-PP"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_refused(weft_mesh_order_parse(bad[i], &order), "once each");
 }
 
 static void bad_shapes_are_refused(void **state)
@@ -77,14 +104,13 @@ static void bad_shapes_are_refused(void **state)
     weft_mesh m;
     weft_ctx_init(&ctx);
     assert_ok(weft_world_self(&w, &ctx));
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){1, 0, 1, 1}), "cp = 0; give 1 or more");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){1, 1, -2, 1}), "dp = -2");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){2, 1, 1, 1}), "give tp = 1");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){1, 1, 1, 2}), "give tp = 1, pp = 1");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){1, 2, 1, 1}), "needs 2 ranks, the world has 1");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){1, 1 << 30, 1 << 30, 1}), "the world has 1");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){1, 1, 3, 1}), "give dp = 1");
-    assert_ok(weft_mesh_create(&m, w, (weft_mesh_shape){1, 1, 1, 1}));
+    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 0, .dp = 1, .pp = 1}), "cp = 0; give 1 or more");
+    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 1, .dp = -2, .pp = 1}), "dp = -2");
+    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 2, .cp = 1, .dp = 1, .pp = 1}), "give sizes whose product is 1");
+    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 2, .dp = 1, .pp = 1}), "needs 2 ranks, the world has 1");
+    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 1 << 30, .dp = 1 << 30, .pp = 1}), "the world has 1");
+    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 1, .dp = 3, .pp = 1}), "give dp = 1");
+    assert_ok(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 1, .dp = 1, .pp = 1}));
     weft_mesh_destroy(&m);
     weft_world_close(w);
 }
@@ -94,6 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(coordinates_round_trip),
         cmocka_unit_test(g24_groups_hold_their_own_ranks),
+        cmocka_unit_test(orders_have_their_names),
         cmocka_unit_test(bad_shapes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

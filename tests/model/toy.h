@@ -122,7 +122,7 @@ static inline weft_status toy_open(toy_rank *r, weft_ctx *ctx, weft_world *world
         .prec = t->prec, .B = t->B, .T = t->T, .max_docs = r->docs.first[t->B], .layout = t->layout,
         .cp = {.strategy = t->strategy ? t->strategy : "auto", .overlap = true}, .train = true, .slots = 1,
     };
-    WEFT_TRY(weft_model_create(&r->model, ctx, &r->kern, r->gemm, r->cp, &t->config, &o));
+    WEFT_TRY(weft_model_create(&r->model, ctx, &r->kern, r->gemm, &(weft_model_place){.cp = r->cp}, &t->config, &o));
     if (!t->weights) {
         toy_weights(r->model, t->prec);
         return WEFT_OK;
