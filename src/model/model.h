@@ -79,8 +79,8 @@ int weft_model_attention(const weft_model_config *config, const weft_model_optio
  * Layers [floor(s L / stages), floor((s + 1) L / stages)) are those of stage s; the embedding is the first's, final
  * norm and head are the last's, which has the embedding too where the two are tied. Of n heads, columns or entries,
  * rank t of tp has [floor(t n / TP), floor((t + 1) n / TP)); key/value heads are those that its query heads read, so
- * several ranks may have the same. With sequence_parallel the residual stream between products, and the norms on it, are cut over tp
- * along the rows, too, in the same way. */
+ * several ranks may have the same. With sequence_parallel the residual stream between products, and the norms on it,
+ * are cut over tp along the rows, too, in the same way. */
 typedef struct weft_model_place {
     weft_comm *cp;
     weft_comm *tp;           /* NULL: one rank */
@@ -122,8 +122,8 @@ typedef struct weft_micro {
 
 /* Between the stages of a pipeline travel rows of the residual stream, [weft_model_stream_rows, C] (R): those of
  * this rank's shard; with sequence_parallel its part of them. A stage but the first reads its input from
- * weft_model_input(slot) and a stage but the last leaves its output in weft_model_output(slot), until the backward pass
- * of the slot. LOCAL */
+ * weft_model_input(slot) and a stage but the last leaves its output in weft_model_output(slot), until the backward
+ * pass of the slot. LOCAL */
 int64_t weft_model_stream_rows(const weft_model *model, const weft_shard *shard);
 void *weft_model_input(weft_model *model, int slot);
 void *weft_model_output(weft_model *model, int slot);

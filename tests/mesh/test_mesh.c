@@ -96,6 +96,12 @@ static void orders_have_their_names(void **state)
         assert_refused(weft_mesh_order_parse(bad[i], &order), "once each");
 }
 
+static void refused(weft_world *w, int tp, int cp, int dp, const char *words)
+{
+    weft_mesh m;
+    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = tp, .cp = cp, .dp = dp, .pp = 1}), words);
+}
+
 static void bad_shapes_are_refused(void **state)
 {
     (void)state;
@@ -104,12 +110,12 @@ static void bad_shapes_are_refused(void **state)
     weft_mesh m;
     weft_ctx_init(&ctx);
     assert_ok(weft_world_self(&w, &ctx));
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 0, .dp = 1, .pp = 1}), "cp = 0; give 1 or more");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 1, .dp = -2, .pp = 1}), "dp = -2");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 2, .cp = 1, .dp = 1, .pp = 1}), "give sizes whose product is 1");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 2, .dp = 1, .pp = 1}), "needs 2 ranks, the world has 1");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 1 << 30, .dp = 1 << 30, .pp = 1}), "the world has 1");
-    assert_refused(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 1, .dp = 3, .pp = 1}), "give dp = 1");
+    refused(w, 1, 0, 1, "cp = 0; give 1 or more");
+    refused(w, 1, 1, -2, "dp = -2");
+    refused(w, 2, 1, 1, "give sizes whose product is 1");
+    refused(w, 1, 2, 1, "needs 2 ranks, the world has 1");
+    refused(w, 1, 1 << 30, 1 << 30, "the world has 1");
+    refused(w, 1, 1, 3, "give dp = 1");
     assert_ok(weft_mesh_create(&m, w, (weft_mesh_shape){.tp = 1, .cp = 1, .dp = 1, .pp = 1}));
     weft_mesh_destroy(&m);
     weft_world_close(w);
