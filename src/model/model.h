@@ -128,7 +128,8 @@ int64_t weft_model_stream_rows(const weft_model *model, const weft_shard *shard)
 void *weft_model_input(weft_model *model, int slot);
 void *weft_model_output(weft_model *model, int slot);
 
-/* Forward pass; on the last stage head and loss. nll_sum: sum over this rank's valid tokens (double); token_nll[rows] (R) or NULL.
+/* Forward pass; on the last stage head and loss. nll_sum: sum over this rank's valid tokens (double);
+ * token_nll[rows] (R) or NULL.
  * for_backward: the backward pass of this micro-batch follows. Head and loss go by chunks, so that the logits of
  * all tokens never exist at once; their gradients are taken in the same pass, which is why grad_scale is needed
  * here: 1 / (valid tokens of the whole step).
