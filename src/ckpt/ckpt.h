@@ -1,5 +1,6 @@
-/* ckpt.h — the door of the room `ckpt`: safetensors files, Hugging Face directories. It sees tables of
- * tensors only, never the model. LOCAL throughout. */
+/* ckpt.h — the door of the room `ckpt`: safetensors files, Hugging Face directories, whole tensors gathered from the
+ * parts that ranks hold. It sees tables of tensors and the mesh only, never the model. LOCAL where nothing else is
+ * said. */
 #ifndef WEFT_CKPT_H
 #define WEFT_CKPT_H
 
@@ -34,10 +35,46 @@ weft_status weft_st_write(const char *path, const weft_st_entry *entries, int n,
  * the embedding's). A name may lack or have the prefix "transformer." / "model." . */
 weft_status weft_ckpt_load_weights(const char *dir, const weft_spec *spec, int n, bool tied, void *weights,
                                    weft_dtype dtype);
+/* The same where a rank holds a part: whole[n_whole] is the table of the model that lies in `dir`, against which all of
+ * it is checked; `into` takes what its pieces need, copies of other ranks' elements too. */
+struct weft_held;
+weft_status weft_ckpt_load_parts(const char *dir, const weft_spec *whole, int n_whole, bool tied,
+                                 const struct weft_held *into);
 /* Writes model.safetensors (F32, BF16, F16 or F64 in the file), sharded with an index when larger than
  * max_shard_bytes (0: never). */
 weft_status weft_ckpt_save_weights(const char *dir, const weft_spec *spec, int n, const void *weights,
                                    weft_dtype dtype, weft_dtype file_dtype, int64_t max_shard_bytes);
+
+/* ---- whole tensors from parts ---------------------------------------------------------------------- */
+
+/* One rank's part of an array over the tensors of the model: weights, gradients, moments. */
+typedef struct weft_held {
+    const weft_spec *spec;   /* [n] this rank's table */
+    int n;
+    const weft_piece *piece; /* [pieces] no element twice; any of `spec`, empty ones too */
+    int pieces;
+    weft_dtype dtype;
+    bool copies;             /* the ranks of dp x cp hold the same pieces; else every rank gives those it has */
+} weft_held;
+/* One piece per tensor of an array that lies as the table says: into piece[n]. Pure */
+void weft_pieces_of(const weft_spec *spec, int n, void *array, weft_dtype dtype, weft_piece *piece);
+
+/* Who has what, and from whom a rank gets it. Every element of whole[n_whole] must be owned (weft_spec.own_*) by one
+ * rank, one of each group of copies; else it is refused on all ranks. Keeps the pointers of `parts` and `whole`.
+ * COLLECTIVE over the world */
+typedef struct weft_gather weft_gather;
+weft_status weft_gather_create(weft_gather **out, const weft_mesh *mesh, const weft_held *parts,
+                               const weft_spec *whole, int n_whole);
+void weft_gather_destroy(weft_gather *g);
+/* tensor[r]: which one rank r gets in this round, -1 none; the same on every rank. `into` [whole count] in `dtype` on
+ * ranks that get one. What travels is never larger than a few MiB at a time. COLLECTIVE over the world */
+weft_status weft_gather_round(weft_gather *g, const int *tensor, void *into, weft_dtype dtype);
+
+/* Every tensor in turn, whole, on rank 0: fn is told whole[i] and its elements (parts->dtype), which it may use until
+ * it returns. A failure of fn is one of all ranks, after all tensors have come by. COLLECTIVE over the world */
+typedef weft_status (*weft_whole_fn)(void *ud, const weft_spec *spec, const void *data);
+weft_status weft_gather_each(const weft_mesh *mesh, const weft_held *parts, const weft_spec *whole, int n_whole,
+                             weft_whole_fn fn, void *ud);
 
 /* mkdir -p; refuses a path that exists as a file. */
 weft_status weft_make_dir(const char *path);

@@ -95,20 +95,47 @@ static weft_status check_leftovers(const weft__hf *hf, bool tied)
     return WEFT_OK;
 }
 
+/* The stretches of a piece, from the whole tensor in the file. */
+static void read_piece(const weft_view *v, const weft_spec *s, const weft_piece *p, weft_dtype dtype)
+{
+    weft_spec_walk w = weft_spec_walk_of(s, p->first, p->count);
+    weft_stretch x;
+    while (weft_spec_walk_next(&w, &x))
+        weft_convert((char *)p->data + (size_t)(x.at - p->first) * weft_dtype_size(dtype), dtype,
+                     (const char *)v->data + (size_t)x.whole * weft_dtype_size(v->dtype), v->dtype, x.n);
+}
+
+weft_status weft_ckpt_load_parts(const char *dir, const weft_spec *whole, int n_whole, bool tied,
+                                 const weft_held *into)
+{
+    if (!is_float(into->dtype))
+        return weft_fail(WEFT_ERR_REFUSED, "%s: weights cannot be held as %s", dir, weft_dtype_name(into->dtype));
+    weft__hf hf;
+    weft_status st = weft__hf_open(&hf, dir);
+    for (int i = 0; i < n_whole && st == WEFT_OK; i++) st = check_one(&hf, &whole[i]);
+    if (st == WEFT_OK) st = check_leftovers(&hf, tied);
+    for (int i = 0; i < into->pieces && st == WEFT_OK; i++) {
+        const weft_piece *p = &into->piece[i];
+        read_piece(weft__hf_find(&hf, into->spec[p->spec].name)->view, &into->spec[p->spec], p, into->dtype);
+    }
+    weft__hf_close(&hf);
+    return st;
+}
+
 weft_status weft_ckpt_load_weights(const char *dir, const weft_spec *spec, int n, bool tied, void *weights,
                                    weft_dtype dtype)
 {
-    if (!is_float(dtype))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: weights cannot be held as %s", dir, weft_dtype_name(dtype));
-    weft__hf hf;
-    weft_status st = weft__hf_open(&hf, dir);
-    for (int i = 0; i < n && st == WEFT_OK; i++) st = check_one(&hf, &spec[i]);
-    if (st == WEFT_OK) st = check_leftovers(&hf, tied);
-    for (int i = 0; i < n && st == WEFT_OK; i++) {
-        const weft_view *v = weft__hf_find(&hf, spec[i].name)->view;
-        void *at = (char *)weights + (size_t)spec[i].offset * weft_dtype_size(dtype);
-        weft_convert(at, dtype, v->data, v->dtype, spec[i].count);
+    weft_spec *whole = calloc((size_t)n + 1, sizeof *whole);
+    weft_piece *piece = calloc((size_t)n + 1, sizeof *piece);
+    weft_status st = whole && piece ? WEFT_OK : weft_fail(WEFT_ERR_MEMORY, "%s: out of memory for %d tensors", dir, n);
+    if (st == WEFT_OK) {
+        if (n) memcpy(whole, spec, (size_t)n * sizeof *whole);
+        for (int i = 0; i < n; i++) weft_spec_uncut(&whole[i]);
+        weft_pieces_of(whole, n, weights, dtype, piece);
+        const weft_held into = {.spec = whole, .n = n, .piece = piece, .pieces = n, .dtype = dtype};
+        st = weft_ckpt_load_parts(dir, whole, n, tied, &into);
     }
-    weft__hf_close(&hf);
+    free(whole);
+    free(piece);
     return st;
 }

@@ -76,14 +76,28 @@ void weft_engine_warn(const weft_engine *e, const char *path)
     weft_text_free(&unknown);
 }
 
+weft_status weft_engine_held(weft_engine *e, void *array, weft_held *out)
+{
+    int n = 0;
+    weft_piece *piece = NULL;
+    const weft_spec *spec = weft_model_spec(e->model, &n);
+    const weft_dtype R = weft_prec_real(e->run->prec);
+    WEFT_TRY(WEFT_NEW(e->arena, n, "parts of tensors", &piece));
+    weft_pieces_of(spec, n, array, R, piece);
+    *out = (weft_held){.spec = spec, .n = n, .piece = piece, .pieces = n, .dtype = R, .copies = true};
+    return WEFT_OK;
+}
+
 weft_status weft_engine_load(weft_engine *e, const char *dir)
 {
     int n = 0;
     char path[4096];
     if ((size_t)snprintf(path, sizeof path, "%s/config.json", dir) < sizeof path) weft_engine_warn(e, path);
-    const weft_spec *spec = weft_model_spec(e->model, &n);
-    WEFT_TRY(weft_ckpt_load_weights(dir, spec, n, e->config.tied, weft_model_weights(e->model),
-                                    weft_prec_real(e->run->prec)));
+    weft_held held;
+    WEFT_TRY(weft_engine_held(e, weft_model_weights(e->model), &held));
+    weft_spec *whole = NULL;
+    WEFT_TRY(weft_model_whole_spec(&e->config, e->arena, &whole, &n));
+    WEFT_TRY(weft_ckpt_load_parts(dir, whole, n, e->config.tied, &held));
     weft_model_weights_changed(e->model);
     return WEFT_OK;
 }

@@ -110,7 +110,10 @@ weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *
 void weft_engine_close(weft_engine *e);
 /* Warns of what the config.json at `path` asks for and Weft does not do. LOCAL */
 void weft_engine_warn(const weft_engine *e, const char *path);
-/* Weights from a Hugging Face directory. LOCAL */
+/* An array that lies as the model's table says (weights, gradients: what dp x cp holds copies of) as parts to be
+ * gathered or loaded; they live as long as the engine. LOCAL */
+weft_status weft_engine_held(weft_engine *e, void *array, weft_held *out);
+/* Weights from a Hugging Face directory: what this rank has of them. LOCAL */
 weft_status weft_engine_load(weft_engine *e, const char *dir);
 
 /* Cuts `B` whole sequences (token, target [B*T]; docs) over the cp ranks and runs this rank's part.
