@@ -2,7 +2,8 @@
  *
  * Every rank announces what it gives: which tensor, which elements of its part, and how that part was cut. From then on
  * all know all, and both ends of a transfer count its messages alike. A part is one stretch of its owner's memory, so
- * it is sent as it lies; the rank that gets it puts the elements where they belong in the whole, a few MiB at a time. */
+ * it is sent as it lies; the rank that gets it puts the elements where they belong in the whole, a few MiB at a time.
+ */
 #include "ckpt/ckpt.h"
 
 #include <stdio.h>
@@ -112,8 +113,8 @@ static weft_status sort(weft_gather *g, const size_t *bytes)
     int *row = calloc((size_t)g->n_all + 1, sizeof *row), *at = calloc((size_t)g->n_whole + 1, sizeof *at);
     g->first = calloc((size_t)g->n_whole + 2, sizeof *g->first);
     g->source = calloc((size_t)g->n_all + 1, sizeof *g->source);
-    weft_status st = row && at && g->first && g->source ? WEFT_OK
-                                                        : weft_fail(WEFT_ERR_MEMORY, "no memory for %d parts", g->n_all);
+    bool got = row && at && g->first && g->source;
+    weft_status st = got ? WEFT_OK : weft_fail(WEFT_ERR_MEMORY, "no memory for %d parts", g->n_all);
     for (int i = 0; st >= 0 && i < g->n_all; i++) {
         row[i] = row_of(g, g->all[i].number);
         if (row[i] < 0)
@@ -148,7 +149,8 @@ static weft_status build(weft_gather *g, const weft_held *parts)
 {
     size_t *bytes = calloc((size_t)weft_comm_size(g->mesh.all), sizeof *bytes);
     g->window = malloc((size_t)WINDOW * CHUNK_BYTES);
-    weft_status st = bytes && g->window ? list_mine(g, parts) : weft_fail(WEFT_ERR_MEMORY, "no memory to gather tensors");
+    weft_status st = bytes && g->window ? list_mine(g, parts)
+                                        : weft_fail(WEFT_ERR_MEMORY, "no memory to gather tensors");
     st = weft_agree(g->mesh.all, st);
     if (st >= 0) st = exchange(g, bytes);
     if (st >= 0) st = sort(g, bytes);
@@ -337,7 +339,8 @@ weft_status weft_gather_each(const weft_mesh *mesh, const weft_held *parts, cons
     WEFT_TRY(weft_gather_create(&g, mesh, parts, whole, n_whole));
     int *tensor = malloc((size_t)world * sizeof *tensor);
     void *buffer = weft_comm_rank(mesh->all) == 0 ? malloc(bytes + 1) : g->window;
-    weft_status st = tensor && buffer ? WEFT_OK : weft_fail(WEFT_ERR_MEMORY, "no memory for a tensor of %zu bytes", bytes);
+    weft_status st = tensor && buffer ? WEFT_OK
+                                      : weft_fail(WEFT_ERR_MEMORY, "no memory for a tensor of %zu bytes", bytes);
     for (int r = 0; st >= 0 && r < world; r++) tensor[r] = -1;
     st = weft_agree(mesh->all, st);
     if (st >= 0) st = each_round(g, tensor, buffer, fn, ud);
