@@ -103,7 +103,7 @@ weft_status weft_model_config_check(const weft_model_config *c, const char *wher
         return weft_fail(WEFT_ERR_REFUSED, "%s: sliding_window is %lld from layer %lld on; a window of at least 1 (0: "
                          "none) from one of %lld layers works", where, (long long)c->window,
                          (long long)c->window_from_layer, (long long)c->L);
-    weft_status st = weft__params_walk(c, NULL, NULL, NULL, &par);
+    weft_status st = weft__params_walk(c, &weft_model_all, NULL, NULL, NULL, &par);
     if (st < 0 || !weft_mul_i64(par.count, (int64_t)sizeof(double), &bytes))
         return weft_fail(WEFT_ERR_REFUSED, "%s: the sizes give more parameters than memory sizes count", where);
     return WEFT_OK;

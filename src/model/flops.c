@@ -20,7 +20,7 @@ double weft_model_area(const weft_model_config *config, const weft_shard *shard)
 double weft_model_step_flops(const weft_model_config *config, int64_t tokens, double area)
 {
     weft__params par;
-    if (weft__params_walk(config, NULL, NULL, NULL, &par) < 0) return 0;
+    if (weft__params_walk(config, &weft_model_all, NULL, NULL, NULL, &par) < 0) return 0;
     /* A tied embedding is also the head, which is a product. */
     int64_t products = par.matrices - par.embedding_count + (config->tied ? config->V * config->C : 0);
     return 6.0 * (double)products * (double)tokens +

@@ -33,11 +33,13 @@ static weft_status check_place(const weft_model_place *place)
     return WEFT_OK;
 }
 
-weft_span weft_model_cut(int64_t n, int parts, int i)
+weft_model_share weft_model_share_of(const weft_model_place *place)
 {
-    /* floor(i n / parts) without the product, which may not fit */
-    int64_t whole = n / parts, rest = n % parts;
-    return (weft_span){whole * i + rest * i / parts, whole * (i + 1) + rest * (i + 1) / parts};
+    return (weft_model_share){
+        .tp = place->tp ? weft_comm_rank(place->tp) : 0, .tps = place->tp ? weft_comm_size(place->tp) : 1,
+        .stage = place->stage, .stages = place->stages ? place->stages : 1,
+        .sequence_parallel = place->sequence_parallel,
+    };
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
@@ -56,10 +58,10 @@ static weft_status make_buckets(weft_model *m)
 
 static weft_status alloc_parameters(weft_model *m)
 {
-    WEFT_TRY(weft__params_walk(&m->config, NULL, NULL, NULL, &m->par));
+    WEFT_TRY(weft__params_walk(&m->config, &m->share, NULL, NULL, NULL, &m->par));
     WEFT_TRY(WEFT_NEW0(m->arena, m->par.n, "tables", &m->spec));
     WEFT_TRY(WEFT_NEW0(m->arena, m->config.L, "tables", &m->layer));
-    WEFT_TRY(weft__params_walk(&m->config, m->arena, m->spec, m->layer, &m->par));
+    WEFT_TRY(weft__params_walk(&m->config, &m->share, m->arena, m->spec, m->layer, &m->par));
     WEFT_TRY(make_buckets(m));
     WEFT_TRY(weft_arena_zalloc(m->arena, m->par.count, m->rs, "weights", (void **)&m->weights));
     if (m->train) WEFT_TRY(weft_arena_zalloc(m->arena, m->par.count, m->rs, "gradients", (void **)&m->grads));
@@ -186,6 +188,7 @@ static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, wef
     m->op = &kern->op[o->prec];
     m->gemm = gemm;
     m->cp = place->cp;
+    m->share = weft_model_share_of(place);
     m->config = *config;
     m->family = weft__family_of(config->family);
     m->prec = o->prec;
@@ -238,10 +241,10 @@ const int64_t *weft_model_buckets(const weft_model *m, int *n)
 weft_status weft_model_whole_spec(const weft_model_config *config, weft_arena *arena, weft_spec **spec, int *n)
 {
     weft__params par;
-    WEFT_TRY(weft__params_walk(config, NULL, NULL, NULL, &par));
+    WEFT_TRY(weft__params_walk(config, &weft_model_all, NULL, NULL, NULL, &par));
     WEFT_TRY(WEFT_NEW0(arena, par.n, "tables", spec));
     *n = par.n;
-    return weft__params_walk(config, arena, *spec, NULL, &par);
+    return weft__params_walk(config, &weft_model_all, arena, *spec, NULL, &par);
 }
 
 int64_t weft_model_stream_rows(const weft_model *m, const weft_shard *shard)

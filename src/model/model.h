@@ -90,6 +90,14 @@ typedef struct weft_model_place {
 /* Part i of n cut by `parts`: [floor(i n / parts), floor((i + 1) n / parts)). LOCAL, pure */
 weft_span weft_model_cut(int64_t n, int parts, int i);
 
+/* The same as numbers: rank tp of tps, stage of stages. */
+typedef struct weft_model_share { int tp, tps, stage, stages; bool sequence_parallel; } weft_model_share;
+static const weft_model_share weft_model_all = {0, 1, 0, 1, false}; /* the whole model */
+weft_model_share weft_model_share_of(const weft_model_place *place); /* LOCAL */
+/* As weft_model_params and weft_model_operand_params, of what is on one rank. LOCAL, pure */
+int64_t weft_model_share_params(const weft_model_config *config, const weft_model_share *share);
+int64_t weft_model_share_operand_params(const weft_model_config *config, const weft_model_share *share);
+
 /* COLLECTIVE over tp x cp (plans agree). */
 weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm,
                               const weft_model_place *place, const weft_model_config *config,

@@ -53,7 +53,14 @@ typedef struct weft__layer {
     int64_t first, count;     /* the layer's range */
 } weft__layer;
 
+typedef struct weft__cuts { /* what of the model is here, in whole heads, columns, entries (params.c) */
+    weft_span head, kv, F, V;
+    weft_span own_kv;         /* key/value heads that no lower rank has */
+    weft_span shared_kv;      /* holds all that several ranks have; the same on every rank */
+} weft__cuts;
+
 typedef struct weft__params {
+    weft__cuts cut;
     int n;
     int64_t count;            /* elements of the whole array */
     int64_t matrices;         /* elements of tensors with two or more dimensions */
@@ -64,10 +71,10 @@ typedef struct weft__params {
     weft__linear head;
 } weft__params;
 
-/* Walks the parameters in the order of the array. spec and layer may be NULL: only counts. spec rows get
+/* Walks a rank's parameters in the order of the array. spec and layer may be NULL: only counts. spec rows get
  * names from `arena`. Refuses a count that does not fit. */
-weft_status weft__params_walk(const weft_model_config *config, weft_arena *arena, weft_spec *spec, weft__layer *layer,
-                              weft__params *out);
+weft_status weft__params_walk(const weft_model_config *config, const weft_model_share *share, weft_arena *arena,
+                              weft_spec *spec, weft__layer *layer, weft__params *out);
 
 /* ---- buffers -------------------------------------------------------------------------------------- */
 
@@ -119,6 +126,7 @@ struct weft_model {
     weft_gemm *gemm;
     weft_comm *cp;
     weft_model_config config;
+    weft_model_share share;
     const weft__family *family;
     weft_prec prec;
     weft_dtype rt, ct;       /* R and C */

@@ -1,116 +1,258 @@
-/* params.c — the table of parameters: Hugging Face names and shapes over one array of R.
+/* params.c — the table of parameters: Hugging Face names and shapes over one array of R, as one rank has them.
  *
  * The order of the array serves three readers: embeddings come first (they need no C copy unless tied),
  * q, k, v and gate, up lie one after the other (one product each makes them), and a layer is one range
  * (handed to the gradient reduction as soon as its backward is done). There is no padding: a sum over the
- * whole array is a sum over parameters. */
+ * whole array is a sum over parameters.
+ *
+ * Ranks of tp have parts of the matrices: query heads, columns of the feed-forward and entries of the vocabulary are
+ * cut evenly, shares differ by one and may be empty. Key/value heads follow the query heads that read them, so two
+ * neighbours may have the same one; each then has a part of its gradient. Norms and biases behind a sum over ranks are
+ * on all ranks. Each element of the model is counted by one rank only (own_first, own_count): the lowest that has it. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "model/model_impl.h"
+
+/* ---- what is cut, and where ------------------------------------------------------------------------- */
+
+weft_span weft_model_cut(int64_t n, int parts, int i)
+{
+    /* floor(i n / parts) without the product, which may not fit */
+    int64_t whole = n / parts, rest = n % parts;
+    return (weft_span){whole * i + rest * i / parts, whole * (i + 1) + rest * (i + 1) / parts};
+}
+
+/* Key/value heads that query heads [h.begin, h.end) read. */
+static weft_span kv_of(weft_span h, int64_t group)
+{
+    weft_span kv = {h.begin / group, h.begin / group};
+    if (h.end > h.begin) kv.end = weft_ceil_div(h.end, group);
+    return kv;
+}
+
+/* The range of key/value heads that holds all those which several ranks have: their query heads are cut apart. */
+static weft_span shared_kv(int64_t H, int64_t group, int tps)
+{
+    weft_span s = {0, 0};
+    for (int t = 1; t < tps; t++) {
+        int64_t h = weft_model_cut(H, tps, t).begin;
+        if (h % group == 0) continue;
+        if (s.end == 0) s.begin = h / group;
+        s.end = h / group + 1;
+    }
+    return s;
+}
+
+static weft__cuts cuts_of(const weft_model_config *c, const weft_model_share *share)
+{
+    int64_t group = c->H / c->Hkv;
+    weft__cuts x = {
+        .head = weft_model_cut(c->H, share->tps, share->tp), .F = weft_model_cut(c->F, share->tps, share->tp),
+        .V = weft_model_cut(c->V, share->tps, share->tp), .shared_kv = shared_kv(c->H, group, share->tps),
+    };
+    x.kv = x.own_kv = kv_of(x.head, group);
+    /* Who has the query head before this rank's first one, has the key/value head that both read. */
+    if (x.kv.end > x.kv.begin && x.head.begin % group) x.own_kv.begin++;
+    return x;
+}
+
+/* ---- one tensor after the other --------------------------------------------------------------------- */
 
 typedef struct walk { /* state of one walk over the parameters */
     const weft_model_config *c;
     const weft__family *f;
+    const weft_model_share *share;
     weft_arena *arena;
     weft_spec *spec;      /* NULL: only counts */
     weft__params *out;
     char prefix[64];      /* "model.layers.3." */
+    int64_t number;       /* of the next tensor in the whole model */
     bool overflow;
     weft_status st;
 } walk;
 
-/* Appends tensor prefix + name of shape [rows, cols] ([rows] when cols is 0) and returns its offset. */
-static int64_t add(walk *w, int64_t rows, int64_t cols, const char *name)
+typedef struct tensor { /* as the whole model has it, and what of it is here */
+    int64_t rows, cols;   /* cols 0: one dimension */
+    int dim, cuts;        /* cuts 0: all is here */
+    weft_span cut[WEFT_SPEC_CUTS];
+    weft_span own;        /* where dim is 0: what counts as this rank's of cut[0] */
+    weft_spec_sum sum;
+    weft_span shared;
+} tensor;
+
+static int64_t length(weft_span s) { return s.end - s.begin; }
+static weft_span times(weft_span s, int64_t n) { return (weft_span){s.begin * n, s.end * n}; }
+
+static void fill_spec(const walk *w, const tensor *t, weft_spec *s)
 {
-    int64_t count = rows, offset = w->out->count;
-    if (cols && !weft_mul_i64(rows, cols, &count)) w->overflow = true;
+    s->number = w->number;
+    weft_spec_uncut(s);
+    s->whole[0] = t->rows;
+    if (t->cols) s->whole[1] = t->cols;
+    s->sum = t->sum;
+    s->shared = t->shared;
+    if (t->cuts == 0) {
+        s->own_count = w->share->tp == 0 ? s->count : 0;
+        return;
+    }
+    s->cut_dim = t->dim;
+    s->cuts = t->cuts;
+    memcpy(s->cut, t->cut, sizeof s->cut);
+    if (length(t->own) == length(t->cut[0])) return;
+    int64_t inner = t->cols ? t->cols : 1;
+    s->own_first = (t->own.begin - t->cut[0].begin) * inner;
+    s->own_count = length(t->own) * inner;
+}
+
+/* Appends tensor prefix + name and returns its offset. */
+static int64_t add(walk *w, tensor t, const char *name)
+{
+    int64_t shape[2] = {t.rows, t.cols}, offset = w->out->count;
+    if (w->share->tps == 1) t.cuts = 0, t.sum = WEFT_SUM_NOT;
+    if (t.cuts) shape[t.dim] = 0;
+    for (int i = 0; i < t.cuts; i++) shape[t.dim] += length(t.cut[i]);
+    int64_t count = shape[0];
+    if (t.cols && !weft_mul_i64(shape[0], shape[1], &count)) w->overflow = true;
     if (__builtin_add_overflow(offset, count, &w->out->count)) w->overflow = true;
     if (w->overflow) return 0;
-    if (cols) w->out->matrices += count;
+    if (t.cols) w->out->matrices += count;
     if (w->spec) {
         weft_spec *s = &w->spec[w->out->n];
         char full[128];
         snprintf(full, sizeof full, "%s%s", w->prefix, name);
-        *s =
-            (weft_spec){.nd = cols ? 2 : 1, .shape = {rows, cols}, .offset = offset, .count = count, .decay = cols > 0};
-        s->number = w->out->n;
-        weft_spec_uncut(s);
+        *s = (weft_spec){.nd = t.cols ? 2 : 1, .shape = {shape[0], shape[1]}, .offset = offset, .count = count,
+                         .decay = t.cols > 0};
+        fill_spec(w, &t, s);
         weft_status st = weft_arena_strdup(w->arena, full, &s->name);
         if (st < 0) w->st = st;
     }
+    w->number++;
     w->out->n++;
     return offset;
 }
 
-static int64_t add_matrix(walk *w, int64_t in, int64_t out, const char *name)
+/* All of it on every rank. Its gradient is complete there, unless `parts` says that every rank sees a part of what it
+ * acts on. */
+static int64_t add_copy(walk *w, int64_t rows, int64_t cols, bool parts, const char *name)
 {
-    return w->f->conv1d ? add(w, in, out, name) : add(w, out, in, name);
+    tensor t = {.rows = rows, .cols = cols, .sum = parts ? WEFT_SUM_TP : WEFT_SUM_NOT};
+    return add(w, t, name);
+}
+
+/* What acts on rows of the residual stream: those of the rank alone with sequence parallelism. */
+static int64_t add_vector(walk *w, int64_t n, const char *name)
+{
+    return add_copy(w, n, 0, w->share->sequence_parallel, name);
+}
+
+/* A tensor cut along `dim`, [rows, cols] the whole. */
+static int64_t add_cut(walk *w, int64_t rows, int64_t cols, int dim, weft_span cut, const char *name)
+{
+    return add(w, (tensor){.rows = rows, .cols = cols, .dim = dim, .cuts = 1, .cut = {cut}, .own = cut}, name);
+}
+
+/* Matrix whose outputs (columns of y = x W) are cut; out of its inputs. */
+static int64_t add_columns(walk *w, int64_t in, int64_t out, weft_span cut, const char *name)
+{
+    return w->f->conv1d ? add_cut(w, in, out, 1, cut, name) : add_cut(w, out, in, 0, cut, name);
+}
+
+/* Matrix whose inputs are cut: ranks have partial sums of all outputs. */
+static int64_t add_rows(walk *w, int64_t in, int64_t out, weft_span cut, const char *name)
+{
+    return w->f->conv1d ? add_cut(w, in, out, 0, cut, name) : add_cut(w, out, in, 1, cut, name);
+}
+
+/* Weights (cols C) or biases (cols 0) of key/value heads, [Hkv D, cols]. */
+static int64_t add_kv(walk *w, int64_t cols, const char *name)
+{
+    const weft__cuts *x = &w->out->cut;
+    int64_t D = w->c->D;
+    tensor t = {.rows = w->c->Hkv * D, .cols = cols, .cuts = 1, .cut = {times(x->kv, D)}, .own = times(x->own_kv, D)};
+    t.shared = times(x->shared_kv, D);
+    t.sum = length(t.shared) ? WEFT_SUM_SHARED : WEFT_SUM_NOT;
+    return add(w, t, name);
 }
 
 static void llama_layer(walk *w, weft__layer *l)
 {
     const weft_model_config *c = w->c;
-    int64_t q = (int64_t)c->H * c->D, kv = (int64_t)c->Hkv * c->D;
-    l->norm1.w = add(w, c->C, 0, "input_layernorm.weight");
-    l->qkv.w = add_matrix(w, c->C, q, "self_attn.q_proj.weight");
-    add_matrix(w, c->C, kv, "self_attn.k_proj.weight");
-    add_matrix(w, c->C, kv, "self_attn.v_proj.weight");
+    int64_t q = (int64_t)c->H * c->D;
+    weft_span head = times(w->out->cut.head, c->D), F = w->out->cut.F;
+    l->norm1.w = add_vector(w, c->C, "input_layernorm.weight");
+    l->qkv.w = add_columns(w, c->C, q, head, "self_attn.q_proj.weight");
+    add_kv(w, c->C, "self_attn.k_proj.weight");
+    add_kv(w, c->C, "self_attn.v_proj.weight");
     if (c->qkv_bias) {
-        l->qkv.b = add(w, q, 0, "self_attn.q_proj.bias");
-        add(w, kv, 0, "self_attn.k_proj.bias");
-        add(w, kv, 0, "self_attn.v_proj.bias");
+        l->qkv.b = add_cut(w, q, 0, 0, head, "self_attn.q_proj.bias");
+        add_kv(w, 0, "self_attn.k_proj.bias");
+        add_kv(w, 0, "self_attn.v_proj.bias");
     }
     if (w->f->qk_norm) {
-        l->q_norm = add(w, c->D, 0, "self_attn.q_norm.weight");
-        l->k_norm = add(w, c->D, 0, "self_attn.k_norm.weight");
+        l->q_norm = add_copy(w, c->D, 0, true, "self_attn.q_norm.weight");
+        l->k_norm = add_copy(w, c->D, 0, true, "self_attn.k_norm.weight");
     }
-    l->o.w = add_matrix(w, q, c->C, "self_attn.o_proj.weight");
-    if (c->o_bias) l->o.b = add(w, c->C, 0, "self_attn.o_proj.bias");
-    l->norm2.w = add(w, c->C, 0, "post_attention_layernorm.weight");
-    l->up.w = add_matrix(w, c->C, c->F, "mlp.gate_proj.weight");
-    add_matrix(w, c->C, c->F, "mlp.up_proj.weight");
+    l->o.w = add_rows(w, q, c->C, head, "self_attn.o_proj.weight");
+    if (c->o_bias) l->o.b = add_vector(w, c->C, "self_attn.o_proj.bias");
+    l->norm2.w = add_vector(w, c->C, "post_attention_layernorm.weight");
+    l->up.w = add_columns(w, c->C, c->F, F, "mlp.gate_proj.weight");
+    add_columns(w, c->C, c->F, F, "mlp.up_proj.weight");
     if (c->mlp_bias) {
-        l->up.b = add(w, c->F, 0, "mlp.gate_proj.bias");
-        add(w, c->F, 0, "mlp.up_proj.bias");
+        l->up.b = add_cut(w, c->F, 0, 0, F, "mlp.gate_proj.bias");
+        add_cut(w, c->F, 0, 0, F, "mlp.up_proj.bias");
     }
-    l->down.w = add_matrix(w, c->F, c->C, "mlp.down_proj.weight");
-    if (c->mlp_bias) l->down.b = add(w, c->C, 0, "mlp.down_proj.bias");
+    l->down.w = add_rows(w, c->F, c->C, F, "mlp.down_proj.weight");
+    if (c->mlp_bias) l->down.b = add_vector(w, c->C, "mlp.down_proj.bias");
+}
+
+/* q, k and v in one tensor: a rank has three ranges of it. Every query head has its own key/value head there. */
+static tensor fused_qkv(const walk *w, int64_t rows, int64_t cols, int dim)
+{
+    int64_t C = w->c->C;
+    weft_span q = times(w->out->cut.head, w->c->D);
+    return (tensor){.rows = rows, .cols = cols, .dim = dim, .cuts = 3, .own = q,
+                    .cut = {q, {C + q.begin, C + q.end}, {2 * C + q.begin, 2 * C + q.end}}};
 }
 
 static void gpt2_layer(walk *w, weft__layer *l)
 {
     const weft_model_config *c = w->c;
-    l->norm1.w = add(w, c->C, 0, "ln_1.weight");
-    l->norm1.b = add(w, c->C, 0, "ln_1.bias");
-    l->qkv.w = add_matrix(w, c->C, 3 * c->C, "attn.c_attn.weight");
-    l->qkv.b = add(w, 3 * c->C, 0, "attn.c_attn.bias");
-    l->o.w = add_matrix(w, c->C, c->C, "attn.c_proj.weight");
-    l->o.b = add(w, c->C, 0, "attn.c_proj.bias");
-    l->norm2.w = add(w, c->C, 0, "ln_2.weight");
-    l->norm2.b = add(w, c->C, 0, "ln_2.bias");
-    l->up.w = add_matrix(w, c->C, c->F, "mlp.c_fc.weight");
-    l->up.b = add(w, c->F, 0, "mlp.c_fc.bias");
-    l->down.w = add_matrix(w, c->F, c->C, "mlp.c_proj.weight");
-    l->down.b = add(w, c->C, 0, "mlp.c_proj.bias");
+    weft_span head = times(w->out->cut.head, c->D), F = w->out->cut.F;
+    l->norm1.w = add_vector(w, c->C, "ln_1.weight");
+    l->norm1.b = add_vector(w, c->C, "ln_1.bias");
+    l->qkv.w = add(w, fused_qkv(w, c->C, 3 * c->C, 1), "attn.c_attn.weight");
+    l->qkv.b = add(w, fused_qkv(w, 3 * c->C, 0, 0), "attn.c_attn.bias");
+    l->o.w = add_rows(w, c->C, c->C, head, "attn.c_proj.weight");
+    l->o.b = add_vector(w, c->C, "attn.c_proj.bias");
+    l->norm2.w = add_vector(w, c->C, "ln_2.weight");
+    l->norm2.b = add_vector(w, c->C, "ln_2.bias");
+    l->up.w = add_columns(w, c->C, c->F, F, "mlp.c_fc.weight");
+    l->up.b = add_cut(w, c->F, 0, 0, F, "mlp.c_fc.bias");
+    l->down.w = add_rows(w, c->F, c->C, F, "mlp.c_proj.weight");
+    l->down.b = add_vector(w, c->C, "mlp.c_proj.bias");
 }
 
-static weft__layer empty_layer(const weft_model_config *c, const weft__family *f)
+static weft__layer empty_layer(const walk *w)
 {
-    int64_t q = (int64_t)c->H * c->D;
+    const weft_model_config *c = w->c;
+    const weft__cuts *x = &w->out->cut;
+    bool in_out = w->f->conv1d;
+    int64_t q = length(x->head) * c->D, kv = length(x->kv) * c->D, F = length(x->F);
     return (weft__layer){
         .norm1 = {-1, -1}, .norm2 = {-1, -1}, .q_norm = -1, .k_norm = -1,
-        .qkv = {c->C, weft__qkv_width(c), -1, -1, f->conv1d},
-        .o = {q, c->C, -1, -1, f->conv1d},
-        .up = {c->C, f->gated ? 2 * c->F : c->F, -1, -1, f->conv1d},
-        .down = {c->F, c->C, -1, -1, f->conv1d},
+        .qkv = {c->C, q + 2 * kv, -1, -1, in_out},
+        .o = {q, c->C, -1, -1, in_out},
+        .up = {c->C, w->f->gated ? 2 * F : F, -1, -1, in_out},
+        .down = {F, c->C, -1, -1, in_out},
     };
 }
 
 static void walk_layers(walk *w, weft__layer *layer)
 {
     for (int64_t i = 0; i < w->c->L && !w->overflow; i++) {
-        weft__layer l = empty_layer(w->c, w->f);
+        weft__layer l = empty_layer(w);
         snprintf(w->prefix, sizeof w->prefix, w->f->conv1d ? "transformer.h.%lld." : "model.layers.%lld.",
                  (long long)i);
         l.first = w->out->count;
@@ -121,35 +263,39 @@ static void walk_layers(walk *w, weft__layer *layer)
     }
 }
 
-weft_status weft__params_walk(const weft_model_config *c, weft_arena *arena, weft_spec *spec, weft__layer *layer,
-                              weft__params *out)
+weft_status weft__params_walk(const weft_model_config *c, const weft_model_share *share, weft_arena *arena,
+                              weft_spec *spec, weft__layer *layer, weft__params *out)
 {
     const weft__family *f = weft__family_of(c->family);
-    walk w = {.c = c, .f = f, .arena = arena, .spec = spec, .out = out, .st = WEFT_OK};
-    *out = (weft__params){.wpe = -1, .norm = {-1, -1}};
+    walk w = {.c = c, .f = f, .share = share, .arena = arena, .spec = spec, .out = out, .st = WEFT_OK};
+    *out = (weft__params){.wpe = -1, .norm = {-1, -1}, .cut = cuts_of(c, share)};
+    weft_span V = out->cut.V;
 
-    out->wte = add(&w, c->V, c->C, f->conv1d ? "transformer.wte.weight" : "model.embed_tokens.weight");
-    if (f->learned_positions) out->wpe = add(&w, c->max_position, c->C, "transformer.wpe.weight");
+    out->wte = add_cut(&w, c->V, c->C, 0, V, f->conv1d ? "transformer.wte.weight" : "model.embed_tokens.weight");
+    if (f->learned_positions)
+        out->wpe = add_copy(&w, c->max_position, c->C, share->sequence_parallel, "transformer.wpe.weight");
     out->embedding_count = out->count;
 
     walk_layers(&w, layer);
 
     w.prefix[0] = 0;
     out->tail_first = out->count;
-    out->norm.w = add(&w, c->C, 0, f->conv1d ? "transformer.ln_f.weight" : "model.norm.weight");
-    if (f->layernorm) out->norm.b = add(&w, c->C, 0, "transformer.ln_f.bias");
+    out->norm.w = add_vector(&w, c->C, f->conv1d ? "transformer.ln_f.weight" : "model.norm.weight");
+    if (f->layernorm) out->norm.b = add_vector(&w, c->C, "transformer.ln_f.bias");
     /* The head is [V, C] in every family: GPT-2 transposes its other matrices only. */
-    out->head = (weft__linear){c->C, c->V, out->wte, -1, false};
-    if (!c->tied) out->head.w = add(&w, c->V, c->C, "lm_head.weight");
+    out->head = (weft__linear){c->C, length(V), out->wte, -1, false};
+    if (!c->tied) out->head.w = add_cut(&w, c->V, c->C, 0, V, "lm_head.weight");
 
     if (w.overflow) return weft_fail(WEFT_ERR_REFUSED, "the model's sizes give more parameters than 63 bits count");
     return w.st;
 }
 
-int64_t weft_model_params(const weft_model_config *config)
+/* ---- counts ----------------------------------------------------------------------------------------- */
+
+int64_t weft_model_share_params(const weft_model_config *config, const weft_model_share *share)
 {
     weft__params par;
-    return weft__params_walk(config, NULL, NULL, NULL, &par) == WEFT_OK ? par.count : -1;
+    return weft__params_walk(config, share, NULL, NULL, NULL, &par) == WEFT_OK ? par.count : -1;
 }
 
 /* Embeddings are looked up in R; only a tied one is an operand too. */
@@ -158,55 +304,63 @@ int64_t weft__operands_from(const weft_model_config *config, const weft__params 
     return config->tied ? 0 : par->embedding_count;
 }
 
-int64_t weft_model_operand_params(const weft_model_config *config)
+int64_t weft_model_share_operand_params(const weft_model_config *config, const weft_model_share *share)
 {
     weft__params par;
-    if (weft__params_walk(config, NULL, NULL, NULL, &par) != WEFT_OK) return -1;
+    if (weft__params_walk(config, share, NULL, NULL, NULL, &par) != WEFT_OK) return -1;
     return par.count - weft__operands_from(config, &par);
+}
+
+int64_t weft_model_params(const weft_model_config *config) { return weft_model_share_params(config, &weft_model_all); }
+
+int64_t weft_model_operand_params(const weft_model_config *config)
+{
+    return weft_model_share_operand_params(config, &weft_model_all);
 }
 
 /* ---- initial values ------------------------------------------------------------------------------- */
 
-/* Element i of tensor t is a function of (seed, t, i) alone, so any rank can make any part. Four elements
- * share one Philox block. */
-static void fill_normal(const weft_model *m, const weft_spec *s, int t, uint64_t seed, double sigma)
+/* Elements [i, i + n) of whole tensor `number` into x. Element i is a function of (seed, number, i) alone, so any rank
+ * can make any part. Four elements share one Philox block. */
+static void fill_normal(void *x, weft_dtype type, int64_t at, int64_t i, int64_t n, int64_t number, uint64_t seed,
+                        double sigma)
 {
-    uint32_t w2 = weft_philox_word2((uint32_t)t & 0xffffu, (uint32_t)t >> 16);
+    uint32_t w2 = weft_philox_word2((uint32_t)number & 0xffffu, (uint32_t)number >> 16);
     uint32_t w3 = weft_philox_word3(0, 0, WEFT_SITE_INIT);
-    void *x = weft__weight(m, s->offset);
-#pragma omp parallel for num_threads(m->ctx->threads) schedule(static)
-    for (int64_t i = 0; i < s->count; i += 4) {
+    for (int64_t end = i + n; i < end;) {
         uint64_t block = (uint64_t)i / 4;
         weft_philox_out r = weft_philox(seed, (uint32_t)block, (uint32_t)(block >> 32), w2, w3);
         double z[4];
         weft_normal_pair(r.w[0], r.w[1], z);
         weft_normal_pair(r.w[2], r.w[3], z + 2);
-        for (int64_t j = 0; j < 4 && i + j < s->count; j++) weft_store(x, m->rt, i + j, sigma * z[j]);
+        for (int64_t j = i % 4; j < 4 && i < end; j++, i++, at++) weft_store(x, type, at, sigma * z[j]);
     }
 }
 
-static void fill_constant(const weft_model *m, const weft_spec *s, double value)
+static void fill_matrix(const weft_model *m, const weft_spec *s, uint64_t seed, double sigma)
 {
+    enum { PIECE = 1 << 14 };
     void *x = weft__weight(m, s->offset);
-    for (int64_t i = 0; i < s->count; i++) weft_store(x, m->rt, i, value);
+    int64_t pieces = weft_ceil_div(s->count, PIECE);
+#pragma omp parallel for num_threads(m->ctx->threads) schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        weft_spec_walk w = weft_spec_walk_of(s, p * PIECE, weft_min_i64(PIECE, s->count - p * PIECE));
+        for (weft_stretch t; weft_spec_walk_next(&w, &t);)
+            fill_normal(x, m->rt, t.at, t.whole, t.n, s->number, seed, sigma);
+    }
+}
+
+static bool ends_with(const char *name, const char *tail)
+{
+    size_t n = strlen(name), k = strlen(tail);
+    return n >= k && strcmp(name + n - k, tail) == 0;
 }
 
 /* Does a projection write to the residual stream? */
-static bool writes_residual(const weft_model *m, int64_t offset)
+static bool writes_residual(const weft_spec *s)
 {
-    for (int64_t l = 0; l < m->config.L; l++)
-        if (offset == m->layer[l].o.w || offset == m->layer[l].down.w) return true;
-    return false;
-}
-
-static bool is_norm_weight(const weft_model *m, int64_t offset)
-{
-    if (offset == m->par.norm.w) return true;
-    for (int64_t l = 0; l < m->config.L; l++) {
-        const weft__layer *y = &m->layer[l];
-        if (offset == y->norm1.w || offset == y->norm2.w || offset == y->q_norm || offset == y->k_norm) return true;
-    }
-    return false;
+    return ends_with(s->name, ".o_proj.weight") || ends_with(s->name, ".down_proj.weight") ||
+           ends_with(s->name, ".c_proj.weight");
 }
 
 void weft_model_init_weights(weft_model *m, uint64_t seed)
@@ -215,8 +369,12 @@ void weft_model_init_weights(weft_model *m, uint64_t seed)
     double sigma = 0.02, residual_sigma = 0.02 / sqrt(2.0 * (double)m->config.L);
     for (int t = 0; t < m->par.n; t++) {
         const weft_spec *s = &m->spec[t];
-        if (s->nd >= 2) fill_normal(m, s, t, seed, writes_residual(m, s->offset) ? residual_sigma : sigma);
-        else fill_constant(m, s, is_norm_weight(m, s->offset) ? 1 : 0);
+        if (s->nd >= 2) {
+            fill_matrix(m, s, seed, writes_residual(s) ? residual_sigma : sigma);
+            continue;
+        }
+        double value = ends_with(s->name, ".weight") ? 1 : 0; /* norms are weights of one dimension, the rest biases */
+        for (int64_t i = 0; i < s->count; i++) weft_store(m->weights, m->rt, s->offset + i, value);
     }
     weft_model_weights_changed(m);
 }

@@ -11,7 +11,7 @@ static void walk(table *t, const weft_model_config *c)
 {
     weft_ctx_init(&t->ctx);
     assert_ok(weft_arena_create(&t->arena, &t->ctx.mem, "test", NULL));
-    assert_ok(weft__params_walk(c, t->arena, t->spec, t->layer, &t->par));
+    assert_ok(weft__params_walk(c, &weft_model_all, t->arena, t->spec, t->layer, &t->par));
 }
 
 static void has(const table *t, const char *name, int64_t rows, int64_t cols)
