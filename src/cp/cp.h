@@ -23,10 +23,14 @@ typedef struct weft_cp_problem {
     int64_t B;                /* sequences per micro-batch */
     int64_t Tq, T;            /* queries and keys of a whole sequence; equal for self-attention */
     int64_t max_docs;         /* documents per micro-batch (sum over rows), at most */
-    int H, Hkv, D, Dv;
+    int H, Hkv, D, Dv;        /* heads of this rank: all of the model's, or with tensor parallelism its part */
+    int group, head0;         /* of the model: query heads per key/value head (0: H / Hkv, and all heads are here);
+                                 number of the first query head here. Any heads [head0, head0 + H), at least one, and
+                                 the Hkv key/value heads that they read; another part may have one of these, too, and
+                                 dk, dv are then this part's share of the sum */
     double scale, softcap;
     weft_mask mask;
-    const void *alibi;        /* [H] (R) or NULL */
+    const void *alibi;        /* [H] (R) of the heads here, or NULL */
     bool sinks;
     double dropout;           /* of probabilities, in [0, 1) */
     uint64_t seed;            /* of dropout; step and layer come with each call */

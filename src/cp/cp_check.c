@@ -3,6 +3,7 @@
 #include "cp/cp_impl.h"
 
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -16,12 +17,35 @@ static weft_status check_sizes(const weft_cp_problem *p)
                          "attention: at most %lld documents for %lld sequences; at least %lld are needed",
                          (long long)p->max_docs, (long long)p->B, (long long)p->B);
     if (p->slots < 1) return weft_fail(WEFT_ERR_REFUSED, "attention: %d slots; at least 1 is needed", p->slots);
+    return WEFT_OK;
+}
+
+static weft_status check_all_heads(const weft_cp_problem *p)
+{
+    if (p->head0)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: first head %d without the model's query heads per key/value "
+                         "head; give group, or head0 = 0 for all heads", p->head0);
     if (p->H < 1 || p->Hkv < 1 || p->H % p->Hkv != 0)
         return weft_fail(WEFT_ERR_REFUSED,
                          "attention: %d query heads on %d key/value heads; query heads must be a multiple, as %d on %d",
                          p->H, p->Hkv, p->Hkv > 0 ? p->Hkv * (p->H > p->Hkv ? p->H / p->Hkv : 1) : 1,
                          p->Hkv > 0 ? p->Hkv : 1);
     return WEFT_OK;
+}
+
+/* Heads [head0, head0 + H) of the model need not begin or end with a group, but the key/value heads here are exactly
+ * those that they read: one that nobody reads would travel for nothing. */
+static weft_status check_part(const weft_cp_problem *p)
+{
+    if (p->H < 1 || p->Hkv < 1 || p->group < 1 || p->head0 < 0 || p->head0 > INT_MAX - p->H)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: %d query heads from number %d on, %d key/value heads, %d query "
+                         "heads to each; a part has at least 1 of each, numbered from 0", p->H, p->head0, p->Hkv,
+                         p->group);
+    int last = (p->head0 + p->H - 1) / p->group;
+    if (p->Hkv == last - weft__cp_kv_head0(p) + 1) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED, "attention: query heads %d..%d in groups of %d read key/value heads %d..%d, but "
+                     "%d are here; give those %d", p->head0, p->head0 + p->H - 1, p->group, weft__cp_kv_head0(p), last,
+                     p->Hkv, last - weft__cp_kv_head0(p) + 1);
 }
 
 /* What is not built yet is refused, not ignored. */
@@ -71,9 +95,11 @@ weft_status weft__cp_check(const weft_cp_problem *p, const weft_cp_options *o, w
 {
     WEFT_TRY(check_options(p->prec, o));
     WEFT_TRY(check_sizes(p));
-    *desc = (weft_attn_desc){.H = p->H, .Hkv = p->Hkv, .D = p->D, .Dv = p->Dv, .group = p->H / p->Hkv,
-                             .scale = p->scale, .softcap = p->softcap, .mask = p->mask, .alibi = p->alibi,
-                             .dropout = p->dropout, .seed = p->seed};
+    WEFT_TRY(p->group ? check_part(p) : check_all_heads(p));
+    *desc = (weft_attn_desc){.H = p->H, .Hkv = p->Hkv, .D = p->D, .Dv = p->Dv, .group = weft__cp_group(p),
+                             .head0 = p->head0, .kv_head0 = weft__cp_kv_head0(p), .scale = p->scale,
+                             .softcap = p->softcap, .mask = p->mask, .alibi = p->alibi, .dropout = p->dropout,
+                             .seed = p->seed};
     WEFT_TRY(weft_attn_check(desc));
     WEFT_TRY(check_real(p, "scale", p->scale));
     WEFT_TRY(check_real(p, "softcap", p->softcap));
@@ -93,8 +119,8 @@ static uint64_t mix(uint64_t h, const void *data, size_t n) /* FNV-1a */
 int64_t weft__cp_hash(const weft_cp_problem *p, const weft_cp_options *o, const char *strategy)
 {
     /* Field by field: a struct's padding is not defined. */
-    const int64_t whole[] = {p->prec, p->B, p->Tq, p->T, p->max_docs, p->H, p->Hkv, p->D, p->Dv, p->mask.causal,
-                             p->mask.left, p->mask.right, p->mask.prefix, p->alibi != NULL, p->sinks,
+    const int64_t whole[] = {p->prec, p->B, p->Tq, p->T, p->max_docs, p->H, p->Hkv, p->group, p->head0, p->D, p->Dv,
+                             p->mask.causal, p->mask.left, p->mask.right, p->mask.prefix, p->alibi != NULL, p->sinks,
                              p->layout.kind, p->layout.block, p->need_backward, p->slots, (int64_t)p->seed, o->overlap,
                              o->head_size, o->keep_heads, o->comm_dtype, o->grad_dtype, o->fp8,
                              (int64_t)o->buffer_bytes};

@@ -162,7 +162,7 @@ static grid grid_of(const weft__cp_ask *ask)
     grid g = {.ask = ask, .U = U, .R = ask->P / U, .rows = (double)p->B * (double)p->T / ask->P,
               .q_rows = (double)p->B * (double)p->Tq / ask->P};
     for (int u = 0; u < U; u++) {
-        weft__cp_heads h = weft__cp_heads_of(p->H, p->Hkv, U, u);
+        weft__cp_heads h = weft__cp_heads_of(p, U, u);
         if (h.heads > g.heads) g.heads = h.heads;
         if (h.kv_heads > g.kv_heads) g.kv_heads = h.kv_heads;
     }
@@ -284,13 +284,12 @@ static stage head_bytes(const grid *g, int u)
     const weft_cp_problem *p = g->ask->problem;
     int others = 0, kv_others = 0, kv_all = 0;
     for (int x = 0; x < g->U; x++) {
-        weft__cp_heads h = weft__cp_heads_of(p->H, p->Hkv, g->U, x);
+        weft__cp_heads h = weft__cp_heads_of(p, g->U, x);
         others += x != u ? h.heads : 0;
         kv_others += x != u ? h.kv_heads : 0;
         kv_all += h.kv_heads;
     }
-    int heads = weft__cp_heads_of(p->H, p->Hkv, g->U, u).heads,
-        kv_heads = weft__cp_heads_of(p->H, p->Hkv, g->U, u).kv_heads;
+    const weft__cp_heads own = weft__cp_heads_of(p, g->U, u);
     double elsewhere = g->q_rows * (g->U - 1), kv_elsewhere = g->rows * (g->U - 1);
     const weft_cp_options *o = g->ask->options;
     double dkv = kv_all > p->Hkv ? size_of(g->grad_type) : g->c; /* parts of shared K,V heads travel as sums */
@@ -298,9 +297,9 @@ static stage head_bytes(const grid *g, int u)
     double kv = rows_bytes(g->kv_type, g->rows, 2 * kv_others, kv_others * (p->D + p->Dv));
     double dout = rows_bytes(g->dout_type, g->q_rows, others, others * p->Dv);
     double again = o->fp8 ? 0 : kv; /* kept as fp8 from forward on */
-    stage s = {.forward = q + kv + elsewhere * heads * (p->Dv * g->c + 2 * g->r)};
+    stage s = {.forward = q + kv + elsewhere * own.heads * (p->Dv * g->c + 2 * g->r)};
     s.backward = (o->keep_heads ? dout + state : q + again + dout + 3 * state) +
-                 elsewhere * heads * p->D * g->c + kv_elsewhere * kv_heads * (p->D + p->Dv) * dkv;
+                 elsewhere * own.heads * p->D * g->c + kv_elsewhere * own.kv_heads * (p->D + p->Dv) * dkv;
     return s;
 }
 

@@ -6,7 +6,8 @@
  * all-gather over all P ranks: docs/maths/two_stages.md.
  *
  * Heads are dealt without padding: with 30 heads on 8 ranks, six have 4 and two have 3. A rank holds the K,V heads that
- * its query heads read; a K,V head at a bound is held twice. */
+ * its query heads read; a K,V head at a bound is held twice. Which query heads share one follows from their numbers in
+ * the whole model: with tensor parallelism the heads here may begin anywhere in a group. */
 #include "cp/cp_heads.h"
 
 /* ---- choice of U ------------------------------------------------------------------------------------- */
@@ -38,14 +39,21 @@ static void add_divisors(weft_text *why, int P, int limit)
         }
 }
 
+/* Query heads of this rank, and which they are where tensor parallelism has taken the others elsewhere. */
+static void add_heads(weft_text *why, const weft_cp_problem *p)
+{
+    weft_text_add(why, "there are %d", p->H);
+    if (p->group) weft_text_add(why, " (heads %d to %d of the model are this part's)", p->head0, p->head0 + p->H - 1);
+}
+
 static bool grid_fits(const weft__cp_ask *ask, weft_text *why)
 {
     int U = ask->options->head_size, H = ask->problem->H, P = ask->P;
     if (!weft__cp_ranks_fit(ask, why)) return false;
     if (U > H) {
-        weft_text_add(why,
-                      "head groups of %d ranks need as many query heads, there are %d; usable head sizes on %d ranks: ",
-                      U, H, P);
+        weft_text_add(why, "head groups of %d ranks need as many query heads, ", U);
+        add_heads(why, ask->problem);
+        weft_text_add(why, "; usable head sizes on %d ranks: ", P);
         add_divisors(why, P, H);
         return false;
     }
@@ -62,11 +70,9 @@ static bool ulysses_fits(const weft__cp_ask *ask, weft_text *why)
     int U = ask->options->head_size, H = ask->problem->H, P = ask->P;
     if (!weft__cp_ranks_fit(ask, why)) return false;
     if (P > H) {
-        weft_text_add(
-            why,
-            "one head group of all %d ranks needs as many query heads, there are %d; use dcp, with one of the "
-            "head sizes ",
-            P, H);
+        weft_text_add(why, "one head group of all %d ranks needs as many query heads, ", P);
+        add_heads(why, ask->problem);
+        weft_text_add(why, "; use dcp, with one of the head sizes ");
         add_divisors(why, P, H);
         return false;
     }
@@ -102,7 +108,7 @@ static weft_status deal_heads(const weft_cp_plan *plan, weft_arena *arena, weft_
     int held = 0;
     WEFT_TRY(WEFT_NEW0(arena, s->U, "cp heads", &s->of));
     for (int j = 0; j < s->U; j++) {
-        s->of[j] = weft__cp_heads_of(p->H, p->Hkv, s->U, j);
+        s->of[j] = weft__cp_heads_of(p, s->U, j);
         held += s->of[j].kv_heads;
     }
     s->shared = held > p->Hkv;
@@ -121,8 +127,9 @@ static weft_status build_inner(weft_cp_plan *plan, weft_arena *arena, weft__head
     draft.problem.H = draft.desc.H = h->heads;
     draft.problem.Hkv = draft.desc.Hkv = h->kv_heads;
     draft.problem.alibi = weft__heads_at(plan->problem.alibi, (size_t)h->head0 * real);
-    draft.desc.head0 = h->head0;
-    draft.desc.kv_head0 = h->kv_head0;
+    draft.problem.group = plan->desc.group;
+    draft.problem.head0 = draft.desc.head0 = plan->desc.head0 + h->head0;
+    draft.desc.kv_head0 = plan->desc.kv_head0 + h->kv_head0;
     WEFT_TRY(weft__cp_build(&s->inner, arena, plan->buffers, plan->kern, &draft));
     plan->kv_buffer_bytes = s->inner->kv_buffer_bytes;
     plan->pool_bytes = s->inner->pool_bytes;

@@ -179,15 +179,21 @@ extern const int weft__cp_strategy_count;
 extern const weft_cp_strategy weft__cp_none, weft__cp_pcp, weft__cp_ring, weft__cp_pairwise, weft__cp_dcp,
     weft__cp_ulysses, weft__cp_dcp_ring, weft__cp_dcp_pairwise;
 
+/* Query heads per key/value head, and the first key/value head here, as numbers of the whole model. */
+static inline int weft__cp_group(const weft_cp_problem *p) { return p->group ? p->group : p->H / p->Hkv; }
+static inline int weft__cp_kv_head0(const weft_cp_problem *p) { return p->head0 / weft__cp_group(p); }
+
 /* Heads of member u of a head group of U: without padding, the first H mod U members have one query head more; and the
- * K,V heads that its query heads read. */
+ * K,V heads that its query heads read. Counted from the problem's first heads; which query heads share a K,V head
+ * follows from their numbers in the whole model. */
 typedef struct weft__cp_heads { int head0, heads, kv_head0, kv_heads; } weft__cp_heads;
-static inline weft__cp_heads weft__cp_heads_of(int H, int Hkv, int U, int u)
+static inline weft__cp_heads weft__cp_heads_of(const weft_cp_problem *p, int U, int u)
 {
-    int base = H / U, more = H % U, group = H / Hkv;
+    int base = p->H / U, more = p->H % U, group = weft__cp_group(p);
     weft__cp_heads h = {.head0 = u * base + (u < more ? u : more), .heads = base + (u < more)};
-    h.kv_head0 = h.head0 / group;
-    h.kv_heads = h.heads ? (h.head0 + h.heads - 1) / group - h.kv_head0 + 1 : 0;
+    int first = p->head0 + h.head0;
+    h.kv_head0 = first / group - weft__cp_kv_head0(p);
+    h.kv_heads = h.heads ? (first + h.heads - 1) / group - first / group + 1 : 0;
     return h;
 }
 

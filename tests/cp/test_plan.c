@@ -17,7 +17,7 @@ static weft_cp_problem good(void)
 typedef struct attempt { /* every rank tries; each must be refused with `part` in its message */
     weft_cp_problem problem;
     const char *strategy, *part;
-    bool rank_1_differs;
+    bool rank_1_differs; /* in its window; of a part of the heads in where it begins */
     int refused; /* ranks that were */
     weft_cp_options options;
 } attempt;
@@ -33,7 +33,7 @@ static weft_status try_plan(weft_ctx *ctx, weft_world *world, void *ud)
     WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "test", NULL));
     WEFT_TRY(weft_kern_init(&kern, WEFT_ISA_REF));
     weft_cp_problem problem = a->problem;
-    if (a->rank_1_differs && weft_world_rank(world) == 1) problem.mask.left = 5;
+    if (a->rank_1_differs && weft_world_rank(world) == 1) problem.group ? problem.head0++ : (problem.mask.left = 5);
     weft_cp_options options = a->options;
     options.strategy = a->strategy, options.overlap = true;
     weft_status st = weft_cp_plan_create(&plan, arena, &kern, comm, &problem, &options);
@@ -135,8 +135,9 @@ static void heads_are_dealt_without_padding(void **state)
 {
     (void)state;
     static const int want[] = {4, 4, 4, 4, 4, 4, 3, 3};
+    weft_cp_problem own_kv = {.H = 30, .Hkv = 30}, shared_kv = {.H = 30, .Hkv = 6};
     for (int u = 0; u < 8; u++) {
-        weft__cp_heads own = weft__cp_heads_of(30, 30, 8, u), shared = weft__cp_heads_of(30, 6, 8, u);
+        weft__cp_heads own = weft__cp_heads_of(&own_kv, 8, u), shared = weft__cp_heads_of(&shared_kv, 8, u);
         assert_int_equal(own.heads, want[u]);
         assert_int_equal(own.kv_head0, own.head0); /* every head with its own K,V head */
         assert_int_equal(own.kv_heads, own.heads);
@@ -147,7 +148,8 @@ static void heads_are_dealt_without_padding(void **state)
             for (int U = 1; U <= H && H % Hkv == 0; U++) {
                 int next = 0;
                 for (int u = 0; u < U; u++) {
-                    weft__cp_heads h = weft__cp_heads_of(H, Hkv, U, u);
+                    weft_cp_problem p = {.H = H, .Hkv = Hkv};
+                    weft__cp_heads h = weft__cp_heads_of(&p, U, u);
                     assert_int_equal(h.head0, next);
                     assert_in_range(h.heads, H / U, H / U + 1);
                     assert_int_equal(h.kv_head0, h.head0 * Hkv / H);
@@ -156,6 +158,48 @@ static void heads_are_dealt_without_padding(void **state)
                 }
                 assert_int_equal(next, H);
             }
+}
+
+/* A part of the heads, which may begin inside a group: what a member reads, counted from the part's first K,V head. */
+static void heads_of_a_part_keep_their_groups(void **state)
+{
+    (void)state;
+    for (int group = 1; group <= 4; group++)
+        for (int head0 = 0; head0 <= 8; head0++)
+            for (int H = 1; H <= 9; H++)
+                for (int U = 1; U <= H; U++)
+                    for (int u = 0; u < U; u++) {
+                        weft_cp_problem p = {.H = H, .group = group, .head0 = head0,
+                                             .Hkv = (head0 + H - 1) / group - head0 / group + 1};
+                        weft__cp_heads h = weft__cp_heads_of(&p, U, u);
+                        int first = (head0 + h.head0) / group, last = (head0 + h.head0 + h.heads - 1) / group;
+                        assert_int_equal(h.kv_head0 + head0 / group, first);
+                        assert_int_equal(h.kv_heads, last - first + 1);
+                        assert_in_range(h.kv_head0 + h.kv_heads, 1, p.Hkv);
+                    }
+}
+
+static void parts_of_the_heads_that_cannot_be(void **state)
+{
+    (void)state;
+    weft_cp_problem p = good();
+    p.head0 = 2;
+    refused(p, "ring", false, "first head 2 without");
+    p.group = 3, p.H = 4, p.Hkv = 1; /* heads 2..5 read 0 and 1 */
+    refused(p, "ring", false, "read key/value heads 0..1, but 1 are here; give those 2");
+    p.Hkv = 3;
+    refused(p, "ring", false, "give those 2");
+    p.Hkv = 2, p.H = 0;
+    refused(p, "ring", false, "at least 1 of each");
+    p.H = 4, p.head0 = -1;
+    refused(p, "ring", false, "from number -1 on");
+    p.head0 = INT32_MAX;
+    refused(p, "ring", false, "numbered from 0");
+    p.head0 = 0;
+    refused(p, "ring", true, "same configuration"); /* heads 0..3 and 1..4: as many of both, but others */
+    p.head0 = 2;
+    refused_on(6, p, "ulysses", (weft_cp_options){0},
+               "there are 4 (heads 2 to 5 of the model are this part's); use dcp, with one of the head sizes 1, 2, 3");
 }
 
 /* ---- one rank, a plan that exists ------------------------------------------------------------------------------- */
@@ -366,7 +410,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_refuses), cmocka_unit_test(numbers_outside_of_fp32),
         cmocka_unit_test(head_sizes_that_cannot_be),
-        cmocka_unit_test(heads_are_dealt_without_padding), cmocka_unit_test(grids_print_themselves),
+        cmocka_unit_test(heads_are_dealt_without_padding), cmocka_unit_test(heads_of_a_part_keep_their_groups),
+        cmocka_unit_test(parts_of_the_heads_that_cannot_be), cmocka_unit_test(grids_print_themselves),
         cmocka_unit_test(bind_refuses_what_exceeds_the_plan),
         cmocka_unit_test(plans_print_themselves), cmocka_unit_test(auto_takes_the_cheapest),
         cmocka_unit_test(names_are_those_of_the_table), cmocka_unit_test(faults_act_once_per_step),

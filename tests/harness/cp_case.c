@@ -229,7 +229,8 @@ static weft_cp_problem problem_of(const cp_job *job, const void *alibi)
     const cp_case *c = job->c;
     return (weft_cp_problem){.prec = c->prec, .B = c->B, .Tq = c->Tq, .T = c->T,
                              .max_docs = c->cu ? c->first[c->B] - c->B : c->B, .H = c->H, .Hkv = c->Hkv, .D = c->D,
-                             .Dv = c->Dv, .scale = c->scale != 0 ? c->scale : 1 / sqrt(c->D), .softcap = c->softcap,
+                             .Dv = c->Dv, .group = c->group, .head0 = c->head0,
+                             .scale = c->scale != 0 ? c->scale : 1 / sqrt(c->D), .softcap = c->softcap,
                              .mask = c->mask, .dropout = c->dropout, .seed = c->seed, .alibi = c->alibi ? alibi : NULL,
                              .sinks = c->sinks, .layout = layout_of(job), .need_backward = true, .slots = 2};
 }
@@ -537,7 +538,8 @@ void cp_reference(const cp_case *c, const cp_data *data, cp_result *out)
         for (int64_t i = 0; i < c->Tq; i++)
             for (int h = 0; h < c->H; h++) {
                 int64_t begin;
-                row_view r = {c, data, b, i, 0, doc_of(c, b, i, &begin), h, h / (c->H / c->Hkv), s, ds_cap};
+                int g = c->group ? c->group : c->H / c->Hkv, hk = (c->head0 + h) / g - c->head0 / g;
+                row_view r = {c, data, b, i, 0, doc_of(c, b, i, &begin), h, hk, s, ds_cap};
                 r.qpos = c->cu ? i - begin : i + q_pos0(c);
                 reference_row(&r, out);
             }
@@ -624,6 +626,7 @@ traffic_case cp_traffic_case(const cp_job *job)
     const cp_case *c = job->c;
     return (traffic_case){.strategy = job->strategy, .layout = layout_of(job), .P = job->out->ranks,
                           .U = job->more.head_size, .B = c->B, .Tq = c->Tq, .T = c->T, .H = c->H, .Hkv = c->Hkv,
+                          .group = c->group, .head0 = c->head0,
                           .D = c->D, .Dv = c->Dv, .prec = c->prec, .keep_heads = job->more.keep_heads,
                           .piece = job->more.buffer_bytes};
 }

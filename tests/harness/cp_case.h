@@ -26,6 +26,7 @@ typedef struct cp_case {
     int64_t q_pos0;
     uint64_t seed;
     int64_t block;              /* of layout striped */
+    int group, head0;           /* of the problem: a part of a model's heads; group 0: all */
     bool poison;                /* the plan is first run on NaN alone */
     /* what: 'q' 'k' 'v' 'o' (dout); NULL: normal(0, 1) */
     double (*value)(const struct cp_case *c, char what, int64_t b, int64_t t, int h, int d);

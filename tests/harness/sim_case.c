@@ -47,8 +47,8 @@ bool sim_case_run(const sim_case *c, weft_sim_result *out)
     weft_sim_ask ask = {
         .problem = {.prec = c->prec, .B = c->B, .Tq = c->T, .T = c->T,
                     .max_docs = c->docs ? c->docs->first[c->B] - c->B : c->B,
-                    .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .scale = 1, .mask = c->mask, .layout = c->layout,
-                    .need_backward = true, .slots = 1},
+                    .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .group = c->group, .head0 = c->head0, .scale = 1,
+                    .mask = c->mask, .layout = c->layout, .need_backward = true, .slots = 1},
         .options = {.strategy = c->strategy, .overlap = !c->no_overlap, .head_size = c->head_size,
                     .buffer_bytes = c->pieces,
                     .profile = c->profile},
@@ -76,8 +76,8 @@ bool sim_case_check(const sim_case *c)
 traffic_case sim_case_traffic(const sim_case *c)
 {
     return (traffic_case){.strategy = c->strategy, .layout = c->layout, .P = c->P, .U = c->head_size, .B = c->B,
-                          .Tq = c->T, .T = c->T, .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .prec = c->prec,
-                          .piece = c->pieces};
+                          .Tq = c->T, .T = c->T, .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->Dv, .group = c->group,
+                          .head0 = c->head0, .prec = c->prec, .piece = c->pieces};
 }
 
 void sim_case_expect(const sim_case *c, const weft_sim_result *out, int rank, const traffic *want)

@@ -12,6 +12,7 @@ typedef struct sim_case {
     bool interleaved, no_overlap;
     int64_t B, T;
     int H, Hkv, D, Dv;
+    int group, head0;            /* a part of a model's heads; group 0: all */
     weft_prec prec;
     weft_mask mask;
     const weft_docs *docs;

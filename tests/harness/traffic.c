@@ -37,7 +37,9 @@ typedef struct member { int64_t q, kv, heads, width; } member; /* rows; query he
 
 static member member_of(const traffic_case *c, int U, int rank)
 {
-    int u = rank % U, first = heads_before(c->H, U, u), end = heads_before(c->H, U, u + 1), g = c->H / c->Hkv;
+    int u = rank % U, first = heads_before(c->H, U, u), end = heads_before(c->H, U, u + 1);
+    int g = c->group ? c->group : c->H / c->Hkv;
+    first += c->head0, end += c->head0;
     return (member){traffic_rows(c->layout, c->B, c->Tq, c->P, rank), traffic_rows(c->layout, c->B, c->T, c->P, rank),
                     end - first, ((end - 1) / g - first / g + 1) * (int64_t)(c->D + c->Dv)};
 }

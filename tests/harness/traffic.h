@@ -12,6 +12,7 @@ typedef struct traffic_case { /* of a full mask */
     int U;                    /* of dcp and its kin; 0: the largest divisor of P that is at most Hkv */
     int64_t B, Tq, T;
     int H, Hkv, D, Dv;
+    int group, head0;         /* of a part of a model's heads; group 0: all */
     weft_prec prec;
     bool keep_heads;
     size_t piece;             /* bytes of a piece at most; 0: whole messages */
