@@ -106,6 +106,10 @@ typedef struct weft_kern_ops {
     void (*to_real)(void *r, const void *c, int64_t n, int threads);    /* (R) = (C)                        */
     /* r[rows,n] (R) += c[rows,n] (C), for gradients that return to the residual stream. */
     void (*add_real)(void *r, int64_t r_ld, const void *c, int64_t c_ld, int64_t rows, int64_t n, int threads);
+
+    /* max |x| of x[rows,n] (C), of x[rows,n] (R); NaN when any element is. 0 of nothing. */
+    double (*guard)(const void *x, int64_t ld, int64_t rows, int64_t n, int threads);
+    double (*guard_r)(const void *x, int64_t ld, int64_t rows, int64_t n, int threads);
 } weft_kern_ops;
 
 /* Rates of kernels that charge time to a clock instead of computing. */

@@ -20,9 +20,8 @@ static weft_status check_options(const weft_model_options *o)
     if (!weft_mul_i64(o->B, o->T, &tokens) || tokens > INT64_MAX / 8)
         return weft_fail(WEFT_ERR_REFUSED, "model: %lld sequences of %lld tokens do not fit into memory sizes",
                          (long long)o->B, (long long)o->T);
-    /* The table of products (gemm.h) has no fp16 row. */
-    if (o->prec == WEFT_PREC_F16 || o->prec >= WEFT_PREC_COUNT)
-        return weft_fail(WEFT_ERR_REFUSED, "model: precision fp16 is not built; bf16, fp32 and fp64 work");
+    if (o->prec >= WEFT_PREC_COUNT)
+        return weft_fail(WEFT_ERR_REFUSED, "model: precision %d; fp64, fp32, bf16 and fp16 exist", (int)o->prec);
     return WEFT_OK;
 }
 

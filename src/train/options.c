@@ -141,7 +141,7 @@ static const weft_opt table[] = {
      "element type of saved weights", T},
 
     {"run.precision", "precision", NULL, WEFT_OPT_ENUM, OFF(precision), "fp32", "fp64|fp32|bf16|fp16", NO_LIMIT,
-     "fp64: reference kernels; 16 bits: operands of products, sums stay fp32 (fp16: weft attention only)",
+     "fp64: reference kernels; bf16, fp16: operands of products and attention, all else stays fp32",
      MODEL | A | B},
     {"run.isa", "isa", NULL, WEFT_OPT_ENUM, OFF(isa), "best", "best|ref|avx2|avx512|amx", NO_LIMIT,
      "instruction set of the kernels (also WEFT_ISA)", MODEL | A | B},
@@ -254,7 +254,7 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
                          "raise --cp or --dp",
                          run->mesh.tp, run->mesh.pp);
     if (!weft_prec_parse(o->precision, &run->prec))
-        return weft_fail(WEFT_ERR_REFUSED, "precision %s is unknown; use fp64, fp32 or bf16", o->precision);
+        return weft_fail(WEFT_ERR_REFUSED, "precision %s is unknown; use fp64, fp32, bf16 or fp16", o->precision);
     if (!strcmp(o->isa, "best")) run->isa = weft_isa_best();
     else if (!weft_isa_parse(o->isa, &run->isa))
         return weft_fail(WEFT_ERR_REFUSED, "isa %s is unknown; use best, ref, avx2, avx512 or amx", o->isa);

@@ -118,7 +118,7 @@ typedef struct limits {
 static limits limits_of(const weft_run *run, bool own)
 {
     if (run->prec == WEFT_PREC_F64 && own) return (limits){1e-12, 1e-12, 1e-12, 1e-12};
-    if (run->prec == WEFT_PREC_BF16) return (limits){5e-2, 5e-2, 5e-2, 1e-1};
+    if (run->prec == WEFT_PREC_BF16 || run->prec == WEFT_PREC_F16) return (limits){5e-2, 5e-2, 5e-2, 1e-1};
     if (own) return (limits){5e-6, 1e-5, 5e-5, 5e-4};
     return (limits){1e-5, 2e-5, 1e-4, 1e-3};
 }

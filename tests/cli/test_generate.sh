@@ -15,9 +15,9 @@ print(*(list(ids('tokens'))[1:] + [ids('targets')[-1]]))
 P
 )
 count=$(wc -w <<<"$want")
-for isa in ref best; do
-  good generate "$dir" --prompt-ids 1 --max-new-tokens "$count" --isa $isa
-  [ "$(cat "$tmp/stdout")" = "$want" ] || fail "greedy continuation differs with --isa $isa: $(cat "$tmp/stdout")"
+for how in "--isa ref" "--isa best" "--precision fp16"; do
+  good generate "$dir" --prompt-ids 1 --max-new-tokens "$count" $how
+  [ "$(cat "$tmp/stdout")" = "$want" ] || fail "greedy continuation differs with $how: $(cat "$tmp/stdout")"
 done
 # a prompt fed at once continues as one fed token by token
 half=$((count / 2))

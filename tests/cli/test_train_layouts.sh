@@ -23,4 +23,6 @@ good train $common --name docs2 --separator $'0\n' --document-mask --cp 2 --dp 2
 close "$(losses docs1)" "$(losses docs2)" 5e-5 "documents"
 good train $common --name b16 --cp 2 --precision bf16
 close "$one" "$(losses b16)" 5e-2 "bf16"
+good train $common --name f16 --cp 2 --precision fp16
+close "$one" "$(losses f16)" 5e-2 "fp16"
 finish

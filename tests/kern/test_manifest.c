@@ -266,11 +266,42 @@ static void case_arrays(run *t)
     output(t, "add_real", REAL, rows_r, R, n, g);
 }
 
+/* The largest magnitude wherever it stands, and what no comparison of floats would find. */
+static void case_guard(run *t)
+{
+    const int64_t R = t->rows, n = t->n, g = t->gap, ld = n + g;
+    const double bad[] = {-0x1.8p14, INFINITY, -INFINITY, NAN};
+    void *most = blank(t, REAL, 4, 2, 0), *nan = blank(t, REAL, 4, 2, 0), *plain = blank(t, REAL, 1, 2, 0);
+    const weft_dtype real = type_of(t->prec, REAL), compute = type_of(t->prec, COMPUTE);
+    void *c = input(t, COMPUTE, R, n, g, 1, 1), *r = input(t, REAL, R, n, g, 2, 1);
+    weft_store(plain, real, 0, t->op->guard(c, ld, R, n, t->threads));
+    weft_store(plain, real, 1, t->op->guard_r(r, ld, R, n, t->threads));
+    for (int i = 0; i < 4; i++) {
+        const int64_t row = R ? (R - 1) * (i + 1) / 4 : 0, col = (n - 1) * (4 - i) / 4, at = row * ld + col;
+        double was[2] = {0}, got[2];
+        if (R) {
+            was[0] = weft_load(c, compute, at), was[1] = weft_load(r, real, at);
+            weft_store(c, compute, at, bad[i]), weft_store(r, real, at, bad[i]);
+        }
+        got[0] = t->op->guard(c, ld, R, n, t->threads);
+        got[1] = t->op->guard_r(r, ld, R, n, t->threads);
+        for (int j = 0; j < 2; j++) { /* comparisons of results take finite numbers */
+            const double shown = isnan(got[j]) ? 2 : isinf(got[j]) ? 1 : 0;
+            weft_store(nan, real, 2 * i + j, shown);
+            weft_store(most, real, 2 * i + j, shown == 0 ? got[j] : 0);
+        }
+        if (R) weft_store(c, compute, at, was[0]), weft_store(r, real, at, was[1]);
+    }
+    output(t, "guard", REAL, plain, 1, 2, 0);
+    output(t, "guard with something larger", REAL, most, 4, 2, 0);
+    output(t, "guard with infinity and NaN", REAL, nan, 4, 2, 0);
+}
+
 static const struct { const char *ops; void (*body)(run *); } cases[] = {
     {"rmsnorm_fwd rmsnorm_bwd", case_rmsnorm}, {"headnorm_fwd headnorm_bwd", case_headnorm},
     {"layernorm_fwd layernorm_bwd", case_layernorm}, {"rope", case_rope}, {"swiglu_fwd swiglu_bwd", case_swiglu},
     {"gelu_fwd gelu_bwd", case_gelu}, {"bias_fwd bias_bwd bias_fwd_r", case_bias}, {"embed_fwd embed_bwd", case_embed},
-    {"xent", case_xent}, {"adamw", case_adamw}, {"sumsq axpy scale to_compute to_real add_real", case_arrays}};
+    {"xent", case_xent}, {"adamw", case_adamw}, {"guard guard_r", case_guard}, {"sumsq axpy scale to_compute to_real add_real", case_arrays}};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* ---- running ---------------------------------------------------------------------------------------- */

@@ -136,10 +136,10 @@ static void creation_refuses(void **state)
     weft_model *m;
     open_alone(&a, toy_config(WEFT_LLAMA, 1), WEFT_PREC_F32);
     weft_model_options o =
-        {.prec = WEFT_PREC_F16, .B = 1, .T = 8, .max_docs = 1, .cp = {.strategy = "none"}, .slots = 1};
+        {.prec = WEFT_PREC_COUNT, .B = 1, .T = 8, .max_docs = 1, .cp = {.strategy = "none"}, .slots = 1};
 #define CREATE(config) weft_model_create(&m, &a.ctx, &a.r.kern, a.r.gemm, &(weft_model_place){.cp = a.r.cp}, config, &o)
     size_t bytes = a.ctx.mem.bytes;
-    assert_refused(CREATE(&a.t.config), "fp16");
+    assert_refused(CREATE(&a.t.config), "precision 4");
     o.prec = WEFT_PREC_F32;
     o.B = 0;
     assert_refused(CREATE(&a.t.config), "0 sequences");

@@ -38,7 +38,7 @@ static void fp32(void **state)
     }
 }
 
-static void fp64_and_bf16(void **state)
+static void fp64_and_16_bits(void **state)
 {
     (void)state;
     char dir[TEST_FILES_MAX][512];
@@ -46,6 +46,7 @@ static void fp64_and_bf16(void **state)
     for (int i = 0; i < n; i++) {
         run_model(dir[i], "ring", "zigzag", 3, 1, "fp64");
         run_model(dir[i], "pcp", "zigzag", 2, 1, "bf16");
+        run_model(dir[i], "pairwise", "contiguous", 3, 1, "fp16");
     }
 }
 
@@ -66,6 +67,6 @@ static void fp32_grids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fp32), cmocka_unit_test(fp32_grids),
-                                       cmocka_unit_test(fp64_and_bf16)};
+                                       cmocka_unit_test(fp64_and_16_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,8 +67,11 @@ static inline V vsel(VM m, V yes, V no) { return _mm256_blendv_ps(no, yes, m); }
 
 static inline VI vi_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 static inline VI vi_set(uint32_t x) { return _mm256_set1_epi32((int)x); }
+static inline VI vi_and(VI a, VI b) { return _mm256_and_si256(a, b); }
 static inline VI vi_xor(VI a, VI b) { return _mm256_xor_si256(a, b); }
 static inline VI vi_xor3(VI a, VI b, VI c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
+static inline VI vi_max16(VI a, VI b) { return _mm256_max_epi16(a, b); }
+static inline VI vi_max32(VI a, VI b) { return _mm256_max_epi32(a, b); }
 static inline VI vi_mul_wide(VI a, VI b) { return _mm256_mul_epu32(a, b); }
 static inline VI vi_high(VI a) { return _mm256_srli_epi64(a, 32); }
 static inline VI vi_join(VI even, VI odd) { return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa); }

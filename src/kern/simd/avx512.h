@@ -69,8 +69,12 @@ static inline V vsel(VM m, V yes, V no) { return _mm512_mask_blend_ps(m, no, yes
 
 static inline VI vi_load(const void *p) { return _mm512_loadu_si512(p); }
 static inline VI vi_set(uint32_t x) { return _mm512_set1_epi32((int)x); }
+static inline VI vi_and(VI a, VI b) { return _mm512_and_si512(a, b); }
 static inline VI vi_xor(VI a, VI b) { return _mm512_xor_si512(a, b); }
 static inline VI vi_xor3(VI a, VI b, VI c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
+/* Of signed lanes of 16 and 32 bits. */
+static inline VI vi_max16(VI a, VI b) { return _mm512_max_epi16(a, b); }
+static inline VI vi_max32(VI a, VI b) { return _mm512_max_epi32(a, b); }
 /* 64-bit numbers in pairs of lanes: the product of the low halves; the high half moved down; the low halves of
  * `even` and `odd` as one vector of 32-bit lanes. */
 static inline VI vi_mul_wide(VI a, VI b) { return _mm512_mul_epu32(a, b); }
