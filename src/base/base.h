@@ -11,7 +11,7 @@
 #include "base/trace.h"    /* ring of events; emitted here, read by metrics             */
 #include "base/fault.h"    /* fault injection for tests                                 */
 #include "base/plant.h"    /* faults that a mutation build plants                      */
-#include "base/guard.h"    /* finding the first value that is not finite or too large   */
+#include "base/guard.h"    /* numbers that are not finite or too large: found, acted on */
 #include "base/philox.h"   /* randomness by address                                     */
 #include "base/format.h"   /* numbers as text, whatever the locale                   */
 #include "base/text.h"     /* growing strings, suggestions, sizes with suffixes          */

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/part.h"
@@ -18,6 +19,7 @@ typedef struct weft_ctx {
     weft_clock clock;
     weft_trace trace; /* capacity 0: off */
     weft_fault fault;
+    weft_guard guard; /* off unless a trainer sets it */
     weft_parts parts; /* off unless somebody asks where the time goes */
     double attention_seconds; /* in attention kernels so far: its spread over ranks is the imbalance as time */
 } weft_ctx;

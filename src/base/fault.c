@@ -5,14 +5,15 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-static const char *const kind_names[WEFT_FAULT_KINDS] = {"none", "kill", "stop", "sleep",
-                                                         "exit", "fail", "nan",  "stray"};
+static const char *const kind_names[WEFT_FAULT_KINDS] = {"none", "kill", "stop",  "sleep", "exit",
+                                                         "fail", "nan",  "stray", "inf",   "large"};
 
 static bool kind_of(const char *s, weft_fault_kind *out)
 {
@@ -52,7 +53,13 @@ static weft_status parse_field(weft_fault *f, const char *field)
         return f->hit >= 1 ? WEFT_OK
                            : weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: hit=%s; passes count from 1", field + 4);
     }
-    return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: unknown part \"%s\"; known are rank=N, site=NAME, hit=N", field);
+    if (!strncmp(field, "row=", 4) || !strncmp(field, "column=", 7)) {
+        WEFT_TRY(weft_parse_i64(strchr(field, '=') + 1, &value));
+        *(*field == 'r' ? &f->row : &f->column) = value;
+        return value >= 0 ? WEFT_OK : weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: %s; rows and columns count from 0", field);
+    }
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "WEFT_FAULT: unknown part \"%s\"; known are rank=N, site=NAME, hit=N, row=N, column=N", field);
 }
 
 weft_status weft_fault_parse(weft_fault *fault, const char *spec)
@@ -65,7 +72,8 @@ weft_status weft_fault_parse(weft_fault *fault, const char *spec)
     char *rest = NULL, *word = strtok_r(copy, ":", &rest);
     if (!word || !kind_of(word, &fault->kind))
         return weft_fail(WEFT_ERR_REFUSED,
-                         "WEFT_FAULT: unknown kind \"%s\"; known are kill, stop, sleep:SECONDS, exit, fail, nan, stray",
+                         "WEFT_FAULT: unknown kind \"%s\"; known are kill, stop, sleep:SECONDS, exit, fail, nan, stray, inf, "
+                         "large",
                          word ? word : "");
     if (fault->kind == WEFT_FAULT_SLEEP) WEFT_TRY(parse_seconds(fault, strtok_r(NULL, ":", &rest)));
     while ((word = strtok_r(NULL, ":", &rest))) WEFT_TRY(parse_field(fault, word));
@@ -108,10 +116,20 @@ weft_status weft_fault_pass(weft_fault *f, int rank, const char *site, bool *nan
         if (!nan) return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: site %s has no value to turn into a NaN", site);
         *nan = true;
         break;
+    case WEFT_FAULT_INF:
+    case WEFT_FAULT_LARGE:
+        return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: site %s has no rows of numbers", site);
     case WEFT_FAULT_STRAY:
         return weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: site %s has no group of ranks to stray from", site);
     case WEFT_FAULT_NONE:
     case WEFT_FAULT_KINDS: break;
     }
     return WEFT_OK;
+}
+
+bool weft_fault_number(weft_fault *f, int rank, const char *site, double *value)
+{
+    if (f->kind != WEFT_FAULT_NAN && f->kind != WEFT_FAULT_INF && f->kind != WEFT_FAULT_LARGE) return false;
+    *value = f->kind == WEFT_FAULT_NAN ? (double)NAN : f->kind == WEFT_FAULT_INF ? (double)INFINITY : 1e5;
+    return due(f, rank, site);
 }

@@ -98,6 +98,7 @@ weft_status weft__attention_fwd(weft__pass *p, int layer, weft__acts *a)
     WEFT_TRY(weft__linear_fwd(p, &y->qkv, a->qkv, Q, m->ct, 0, a->n1, C));
     if (y->q_norm >= 0) qk_norm_fwd(p, y, a);
     rope(p, a->qkv, +1);
+    WEFT_TRY(weft__guard_qkv(p, layer, a->qkv));
     WEFT_TRY(p->attend(p, layer, a));
     weft__residual_copy(p, a->x_mid, a->x_in);
     return weft__linear_fwd(p, &y->o, a->x_mid, C, m->rt, 1, a->o, HD);
@@ -113,6 +114,8 @@ weft_status weft__attention_bwd(weft__pass *p, int layer, weft__acts *a)
 
     weft__residual_gradient(p);
     WEFT_TRY(weft__linear_bwd(p, &y->o, s->dout, HD, s->dxc, C, a->o, HD));
+    WEFT_TRY(weft__guard(p, &(weft__watched){.tensor = "dO", .layer = layer, .x = s->dout, .type = m->ct, .ld = HD,
+                                             .rows = p->rows, .cols = HD, .D = m->config.D, .gradient = true}));
     WEFT_TRY(attend_ranks_bwd(p, layer, a));
     rope(p, s->dqkv, -1);
     if (y->q_norm >= 0) qk_norm_bwd(p, y, a);

@@ -119,6 +119,9 @@ void weft_model_init_weights(weft_model *model, uint64_t seed);
 /* After weights changed: makes the C copies. LOCAL */
 void weft_model_weights_changed(weft_model *model);
 void weft_model_zero_gradients(weft_model *model);
+/* The numerics guard (ctx->guard) looks at a range of the gradients, before they are added over ranks. q, k, v, their
+ * output's gradient and what travels inside a pass it looks at by itself. LOCAL */
+weft_status weft_model_guard_gradients(weft_model *model, int64_t offset, int64_t count);
 
 /* What this rank holds of one micro-batch. token, target: [rows] of its own rows, in shard order. */
 typedef struct weft_micro {

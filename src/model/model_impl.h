@@ -106,6 +106,7 @@ struct weft__pass { /* one walk through the layers over `rows` rows: a micro-bat
     weft_model *m;
     int64_t rows;
     int slot;
+    const weft_shard *shard; /* whose rows they are; NULL in a decoder */
     uint32_t step;           /* optimizer step, and whether dropout acts */
     bool training;
     const int32_t *token;
@@ -237,5 +238,22 @@ weft_status weft__positions_check(const weft_model *m, const weft_shard *shard);
 /* Head and loss by chunks of rows. With backward, n_out is overwritten by its gradient. */
 weft_status weft__loss(weft__pass *p, const int32_t *target, bool backward, double grad_scale, double *nll_sum);
 int64_t weft__loss_chunk(int64_t V, size_t element, int64_t rows);
+
+/* ---- numerics guard (guard.c) ---------------------------------------------------------------------- */
+
+typedef struct weft__watched { /* rows of numbers that are about to leave this rank */
+    const char *tensor;     /* as messages name it: "q" */
+    int layer;              /* -1: of none */
+    void *x;                /* set to zeros when the step will be left out */
+    weft_dtype type;        /* C or R */
+    int64_t ld, rows, cols;
+    int64_t row0;           /* the first is this one of the rank's rows in the shard */
+    int D, head0;           /* columns are heads of D elements, the first is head0 of the model; D 0: no heads */
+    bool gradient;          /* carries the loss scale */
+} weft__watched;
+/* Call it before what moves the rows; costs one pass over them in training, nothing else. Fails only when the run shall
+ * stop. LOCAL */
+weft_status weft__guard(weft__pass *p, const weft__watched *w);
+weft_status weft__guard_qkv(weft__pass *p, int layer, void *qkv);
 
 #endif

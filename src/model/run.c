@@ -41,6 +41,7 @@ static weft__pass pass_of(weft_model *m, const weft_micro *u, bool training)
 {
     return (weft__pass){
         .step = u->step, .training = training, .m = m, .rows = u->shard->rows[weft_comm_rank(m->cp)], .slot = u->slot,
+        .shard = u->shard,
         .token = u->token, .pos = m->pos,
         .cos = m->cos, .sin = m->sin, .scratch = &m->scratch, .attend = weft__attend_ranks,
     };

@@ -183,7 +183,7 @@ static void faults_are_parsed(void **state)
     static const struct { const char *spec, *message; } bad[] = {
         {"sleep", "give whole seconds"}, {"sleep:site=a", "sleep:30"}, {"sleep:0:site=a", "sleep:0"},
         {"boom", "unknown kind \"boom\""}, {"fail:where=x", "unknown part \"where=x\""},
-        {"fail:rank=x:site=a", "\"x\""},
+        {"fail:rank=x:site=a", "\"x\""}, {"inf:site=a:row=-1", "count from 0"}, {"large:column=2", "names no site"},
         {"fail:site=a:hit=0", "passes count from 1"}, {"fail", "names no site"}, {"fail:rank=1", "names no site"},
         {"fail:site=a:rank=4294967297", "rank 4294967297"},
         {"fail:site=0123456789012345678901234567890123456789", "longer than 39 letters"},
@@ -216,6 +216,13 @@ static void faults_act_at_their_turn(void **state)
     assert_true(weft_now(&weft_clock_real) - begin >= 1);
     assert_ok(weft_fault_pass(&f, 2, "step", &nan)); /* once only */
     assert_false(nan);
+    double number = 0;
+    assert_ok(weft_fault_parse(&f, "large:rank=1:site=rows:hit=2:row=3:column=4"));
+    assert_false(weft_fault_number(&f, 0, "rows", &number) || weft_fault_number(&f, 1, "rows", &number));
+    assert_true(weft_fault_number(&f, 1, "rows", &number) && number == 1e5 && f.row == 3 && f.column == 4);
+    assert_false(weft_fault_number(&f, 1, "rows", &number));
+    assert_ok(weft_fault_parse(&f, "inf:site=step"));
+    assert_refused(weft_fault_pass(&f, 0, "step", &nan), "no rows of numbers");
     assert_ok(weft_fault_parse(&f, "nan:site=step"));
     assert_ok(weft_fault_pass(&f, 5, "step", &nan));
     assert_true(nan);
