@@ -56,7 +56,8 @@ static weft_status parse_field(weft_fault *f, const char *field)
     if (!strncmp(field, "row=", 4) || !strncmp(field, "column=", 7)) {
         WEFT_TRY(weft_parse_i64(strchr(field, '=') + 1, &value));
         *(*field == 'r' ? &f->row : &f->column) = value;
-        return value >= 0 ? WEFT_OK : weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: %s; rows and columns count from 0", field);
+        return value >= 0 ? WEFT_OK
+                          : weft_fail(WEFT_ERR_REFUSED, "WEFT_FAULT: %s; rows and columns count from 0", field);
     }
     return weft_fail(WEFT_ERR_REFUSED,
                      "WEFT_FAULT: unknown part \"%s\"; known are rank=N, site=NAME, hit=N, row=N, column=N", field);
@@ -71,10 +72,11 @@ weft_status weft_fault_parse(weft_fault *fault, const char *spec)
     memcpy(copy, spec, strlen(spec) + 1);
     char *rest = NULL, *word = strtok_r(copy, ":", &rest);
     if (!word || !kind_of(word, &fault->kind))
-        return weft_fail(WEFT_ERR_REFUSED,
-                         "WEFT_FAULT: unknown kind \"%s\"; known are kill, stop, sleep:SECONDS, exit, fail, nan, stray, inf, "
-                         "large",
-                         word ? word : "");
+        return weft_fail(
+            WEFT_ERR_REFUSED,
+            "WEFT_FAULT: unknown kind \"%s\"; known are kill, stop, sleep:SECONDS, exit, fail, nan, stray, inf, "
+            "large",
+            word ? word : "");
     if (fault->kind == WEFT_FAULT_SLEEP) WEFT_TRY(parse_seconds(fault, strtok_r(NULL, ":", &rest)));
     while ((word = strtok_r(NULL, ":", &rest))) WEFT_TRY(parse_field(fault, word));
     if (fault->kind != WEFT_FAULT_NONE && !*fault->site) /* would never act, and a test would pass for nothing */

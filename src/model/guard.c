@@ -34,7 +34,8 @@ static void plant(const weft__pass *p, const weft__watched *w)
     double value;
     if (f->kind == WEFT_FAULT_NONE || f->row >= w->rows || f->column >= w->cols) return;
     snprintf(site, sizeof site, "guard.%s", w->tensor);
-    if (weft_fault_number(f, p->m->ctx->rank, site, &value)) weft_store(w->x, w->type, f->row * w->ld + f->column, value);
+    if (weft_fault_number(f, p->m->ctx->rank, site, &value))
+        weft_store(w->x, w->type, f->row * w->ld + f->column, value);
 }
 
 /* ---- what is said ------------------------------------------------------------------------------------- */
@@ -68,7 +69,8 @@ static void say_place(weft_text *t, const weft__pass *p, const weft__watched *w,
     if (s)
         weft_text_add(t, " at position %lld of document %lld, sample %lld of the step", (long long)(s->start + inside),
                       (long long)s->doc, (long long)(p->shard->sample0 + s->row));
-    if (w->D) weft_text_add(t, " (head %lld, element %lld)", (long long)(w->head0 + col / w->D), (long long)(col % w->D));
+    if (w->D)
+        weft_text_add(t, " (head %lld, element %lld)", (long long)(w->head0 + col / w->D), (long long)(col % w->D));
     else weft_text_add(t, " (element %lld)", (long long)col);
 }
 
@@ -136,7 +138,8 @@ weft_status weft__guard_qkv(weft__pass *p, int layer, void *qkv)
     const weft_model_config *c = &m->config;
     int64_t D = c->D, Q = weft__qkv_width(c), k = c->H * D, v = k + c->Hkv * D;
     if (!watching(p)) return WEFT_OK;
-    weft__watched all = {.layer = layer, .x = qkv, .type = m->ct, .ld = Q, .rows = p->rows, .cols = Q}, t[3] = {all, all, all};
+    weft__watched all = {.layer = layer, .x = qkv, .type = m->ct, .ld = Q, .rows = p->rows, .cols = Q},
+                  t[3] = {all, all, all};
     t[0].tensor = "q", t[1].tensor = "k", t[2].tensor = "v";
     t[1].x = weft__at(qkv, k, m->cs), t[2].x = weft__at(qkv, v, m->cs);
     t[0].cols = k, t[1].cols = t[2].cols = v - k;

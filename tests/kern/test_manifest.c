@@ -301,7 +301,8 @@ static const struct { const char *ops; void (*body)(run *); } cases[] = {
     {"rmsnorm_fwd rmsnorm_bwd", case_rmsnorm}, {"headnorm_fwd headnorm_bwd", case_headnorm},
     {"layernorm_fwd layernorm_bwd", case_layernorm}, {"rope", case_rope}, {"swiglu_fwd swiglu_bwd", case_swiglu},
     {"gelu_fwd gelu_bwd", case_gelu}, {"bias_fwd bias_bwd bias_fwd_r", case_bias}, {"embed_fwd embed_bwd", case_embed},
-    {"xent", case_xent}, {"adamw", case_adamw}, {"guard guard_r", case_guard}, {"sumsq axpy scale to_compute to_real add_real", case_arrays}};
+    {"xent", case_xent}, {"adamw", case_adamw}, {"guard guard_r", case_guard},
+    {"sumsq axpy scale to_compute to_real add_real", case_arrays}};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* ---- running ---------------------------------------------------------------------------------------- */

@@ -115,10 +115,22 @@ static scene scene_of(weft_prec prec, int P, const char *strategy, weft_guard_po
     toy_tokens(token, target, B * T, 11);
     for (int b = 0; b <= B; b++) first[b] = 3 * b;
     for (int b = 0; b < B; b++) cu[3 * b] = 0, cu[3 * b + 1] = 9, cu[3 * b + 2] = T;
-    return (scene){.t = {.config = toy_config(WEFT_LLAMA, 2), .prec = prec, .P = P, .strategy = strategy, .B = B, .T = T,
-                         .cu = cu, .first = first, .token = token, .target = target,
+    return (scene){.t = {.config = toy_config(WEFT_LLAMA, 2),
+                         .prec = prec,
+                         .P = P,
+                         .strategy = strategy,
+                         .B = B,
+                         .T = T,
+                         .cu = cu,
+                         .first = first,
+                         .token = token,
+                         .target = target,
                          .layout = {.kind = WEFT_LAYOUT_ZIGZAG}},
-                   .policy = policy, .site = site, .kind = kind, .hit = 1, .scale = 1};
+                   .policy = policy,
+                   .site = site,
+                   .kind = kind,
+                   .hit = 1,
+                   .scale = 1};
 }
 
 static void play(scene *s)
@@ -234,7 +246,8 @@ static void layers_and_scales(void **state)
     clear(&s);
 }
 
-/* Gradients in fp16 overflow when the scale is too high: that is the scaler's to see, in the norm. A NaN in q is not. */
+/* Gradients in fp16 overflow when the scale is too high: that is the scaler's to see, in the norm. A NaN in q is
+ * not. */
 static void the_scaler_sees_overflow(void **state)
 {
     (void)state;
