@@ -82,7 +82,8 @@ typedef struct weft_kern_ops {
     /* The same on rows of type R (residual stream). */
     void (*bias_fwd_r)(void *y, int64_t y_ld, const void *b, int64_t rows, int64_t n, int threads);
 
-    /* x[rows,n] (R) = table[id] (R) (+ pos_table[pos] (R) when not NULL). Ids and positions were checked. */
+    /* x[rows,n] (R) = table[id] (R) (+ pos_table[pos] (R) when not NULL). Ids and positions were checked. A negative id
+     * is one whose row of the table another rank has: 0 here, and no gradient. */
     void (*embed_fwd)(void *x, const int32_t *id, const int64_t *pos, const void *table, const void *pos_table,
                       int64_t rows, int64_t n, int threads);
     /* dtable[id] (R) += dx, in row order (the same bits for any number of threads). */
@@ -94,6 +95,17 @@ typedef struct weft_kern_ops {
      * dlogits may be the same array when R and C are the same type. */
     void (*xent)(void *nll, void *dlogits, int64_t d_ld, void *logits, int64_t l_ld, const int32_t *target,
                  double scale, int64_t rows, int64_t V, int threads);
+    /* The same over columns [first, first + V) of rows whose other columns are elsewhere. stats[rows, 3] (double): the
+     * largest logit here (-inf when V is 0), the sum of exp(logit - largest), and the target's logit, or 0 when it is
+     * not here; all three 0 in ignored rows, which are not read. With `keep` the logits are used up: they become the
+     * exponentials, which xent_part_bwd wants. */
+    void (*xent_part)(double *stats, bool keep, void *logits, int64_t l_ld, const int32_t *target, int64_t first,
+                      int64_t rows, int64_t V, int threads);
+    /* dlogits[rows,V] (C) from these exponentials, `part` as xent_part wrote it, and `whole` [rows, 3], the same of all
+     * columns together. dlogits may be the array of the exponentials when R and C are the same type. */
+    void (*xent_part_bwd)(void *dlogits, int64_t d_ld, const void *exps, int64_t e_ld, const int32_t *target,
+                          int64_t first, const double *part, const double *whole, double scale, int64_t rows, int64_t V,
+                          int threads);
 
     /* One AdamW update with decoupled decay, all (R): m = b1 m + (1-b1) g', v likewise, g' = g * gscale,
      * p -= lr * (m/c1 / (sqrt(v/c2) + eps) + wd * p), c1 = 1 - b1^t, c2 = 1 - b2^t. */

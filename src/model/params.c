@@ -7,8 +7,9 @@
  *
  * Ranks of tp have parts of the matrices: query heads, columns of the feed-forward and entries of the vocabulary are
  * cut evenly, shares differ by one and may be empty. Key/value heads follow the query heads that read them, so two
- * neighbours may have the same one; each then has a part of its gradient. Norms and biases behind a sum over ranks are
- * on all ranks. Each element of the model is counted by one rank only (own_first, own_count): the lowest that has it. */
+ * neighbours may have the same one; each then has a part of its gradient. Norms and biases behind a sum over ranks
+ * are on all ranks. Each element of the model is counted by one rank only (own_first, own_count): the lowest that
+ * has it. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -273,7 +274,7 @@ weft_status weft__params_walk(const weft_model_config *c, const weft_model_share
 
     out->wte = add_cut(&w, c->V, c->C, 0, V, f->conv1d ? "transformer.wte.weight" : "model.embed_tokens.weight");
     if (f->learned_positions)
-        out->wpe = add_copy(&w, c->max_position, c->C, share->sequence_parallel, "transformer.wpe.weight");
+        out->wpe = add_copy(&w, c->max_position, c->C, false, "transformer.wpe.weight");
     out->embedding_count = out->count;
 
     walk_layers(&w, layer);

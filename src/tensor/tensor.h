@@ -119,8 +119,8 @@ typedef struct weft_spec {
      * norms and checkpoints take each element of the model once. */
     int64_t own_first, own_count;
     weft_spec_sum sum;
-    weft_span shared;   /* WEFT_SUM_SHARED: a range of the cut dimension of the whole that holds all those heads, the same
-                           on every rank, whatever it has of it: who has not adds 0 */
+    weft_span shared;   /* WEFT_SUM_SHARED: a range of the cut dimension of the whole that holds all those heads, the
+                           same on every rank, whatever it has of it: who has not adds 0 */
 } weft_spec;
 
 /* Fills in what says that all of the tensor is here and this rank's: whole, cut_dim, own, sum. LOCAL, pure */

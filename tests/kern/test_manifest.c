@@ -195,7 +195,7 @@ static void case_embed(run *t)
     const int64_t R = t->rows, n = t->n;
     int32_t *id = take(t, R, sizeof *id);
     int64_t *pos = take(t, R, sizeof *pos);
-    for (int64_t r = 0; r < R; r++) id[r] = (int32_t)(r * r % IDS), pos[r] = r % PLACES;
+    for (int64_t r = 0; r < R; r++) id[r] = r % 5 == 4 ? -1 : (int32_t)(r * r % IDS), pos[r] = r % PLACES;
     void *table = input(t, REAL, IDS, n, 0, 1, 1), *places = input(t, REAL, PLACES, n, 0, 2, 1);
     void *x = blank(t, REAL, R, n, 0), *x_pos = blank(t, REAL, R, n, 0), *dx = input(t, REAL, R, n, 0, 3, 1);
     t->op->embed_fwd(x, id, NULL, table, NULL, R, n, t->threads);
@@ -230,6 +230,42 @@ static void case_xent(run *t)
     if (type_of(t->from, REAL) != type_of(t->from, COMPUTE)) return;
     t->op->xent(nll, same, ld, same, ld, target, 0.25, R, n, t->threads);
     output(t, "in place", REAL, same, R, n, g);
+}
+
+/* Columns 0 .. k-1 and k .. n-1 apart, k = 0 and n included; what they have in common is merged in between. */
+static void case_xent_part(run *t)
+{
+    const int64_t R = t->rows, n = t->n, g = t->gap, ld = n + g, k = n * (t->rows % 4) / 3;
+    int32_t *target = take(t, R, sizeof *target);
+    const weft_dtype real = type_of(t->prec, REAL), compute = type_of(t->prec, COMPUTE);
+    void *x = input(t, REAL, R, n, g, 1, 5), *d = blank(t, COMPUTE, R, n, g), *sums = blank(t, REAL, R, 9, 0);
+    double *part = take(t, 9 * R, sizeof *part), *whole = part + 6 * R;
+    void *behind = (char *)x + k * (int64_t)weft_dtype_size(real);
+    void *d_behind = (char *)d + k * (int64_t)weft_dtype_size(compute);
+    for (int64_t r = 0; r < R; r++) {
+        target[r] = r % 3 == 1 ? -100 : (int32_t)(r * 7 % n);
+        for (int64_t i = 0; r % 3 == 1 && i < n; i++) weft_store(x, real, r * ld + i, NAN);
+        for (int64_t i = 0; r % 7 == 6 && i < k; i++) weft_store(x, real, r * ld + i, -INFINITY);
+    }
+    for (int keep = 0; keep < 2; keep++) {
+        t->op->xent_part(part, keep, x, ld, target, 0, R, k, t->threads);
+        t->op->xent_part(part + 3 * R, keep, behind, ld, target, k, R, n - k, t->threads);
+    }
+    for (int64_t r = 0; r < R; r++) {
+        double *a = part + 3 * r, *b = a + 3 * R, *w = whole + 3 * r;
+        w[0] = fmax(a[0], b[0]);
+        w[1] = a[1] * exp(a[0] - w[0]) + b[1] * exp(b[0] - w[0]);
+        w[2] = a[2] + b[2];
+        for (int i = 0; i < 3; i++) { /* comparisons of results take finite numbers */
+            weft_store(sums, real, 9 * r + i, fmax(a[i], -1e3));
+            weft_store(sums, real, 9 * r + 3 + i, fmax(b[i], -1e3));
+            weft_store(sums, real, 9 * r + 6 + i, fmax(w[i], -1e3));
+        }
+    }
+    t->op->xent_part_bwd(d, ld, x, ld, target, 0, part, whole, 0.25, R, k, t->threads);
+    t->op->xent_part_bwd(d_behind, ld, behind, ld, target, k, part + 3 * R, whole, 0.25, R, n - k, t->threads);
+    output(t, "stats", REAL, sums, R, 9, 0);
+    output(t, "dlogits", COMPUTE, d, R, n, g);
 }
 
 static void case_adamw(run *t)
@@ -301,7 +337,7 @@ static const struct { const char *ops; void (*body)(run *); } cases[] = {
     {"rmsnorm_fwd rmsnorm_bwd", case_rmsnorm}, {"headnorm_fwd headnorm_bwd", case_headnorm},
     {"layernorm_fwd layernorm_bwd", case_layernorm}, {"rope", case_rope}, {"swiglu_fwd swiglu_bwd", case_swiglu},
     {"gelu_fwd gelu_bwd", case_gelu}, {"bias_fwd bias_bwd bias_fwd_r", case_bias}, {"embed_fwd embed_bwd", case_embed},
-    {"xent", case_xent}, {"adamw", case_adamw}, {"guard guard_r", case_guard},
+    {"xent", case_xent}, {"xent_part xent_part_bwd", case_xent_part}, {"adamw", case_adamw}, {"guard guard_r", case_guard},
     {"sumsq axpy scale to_compute to_real add_real", case_arrays}};
 enum { CASES = sizeof cases / sizeof *cases };
 

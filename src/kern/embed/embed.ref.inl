@@ -46,8 +46,12 @@ void NAME(embed_fwd)(void *x, const int32_t *id, const int64_t *pos, const void 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         R *x_r = (R *)x + r * n;
-        const R *t = (const R *)table + id[r] * n, *p = pos_table ? (const R *)pos_table + pos[r] * n : NULL;
-        for (int64_t i = 0; i < n; i++) x_r[i] = p ? t[i] + p[i] : t[i];
+        const R *t = id[r] >= 0 ? (const R *)table + id[r] * n : NULL;
+        const R *p = pos_table ? (const R *)pos_table + pos[r] * n : NULL;
+        for (int64_t i = 0; i < n; i++) {
+            const R x_i = t ? t[i] : 0;
+            x_r[i] = p ? x_i + p[i] : x_i;
+        }
     }
 }
 
@@ -62,8 +66,8 @@ void NAME(embed_bwd)(void *dtable, void *dpos_table, const int32_t *id, const in
         const int64_t end = weft_min_i64(c + COLUMNS, n);
         for (int64_t r = 0; r < rows; r++) {
             const R *dx_r = (const R *)dx + r * n;
-            R *t = (R *)dtable + id[r] * n, *p = dpos_table ? (R *)dpos_table + pos[r] * n : NULL;
-            for (int64_t i = c; i < end; i++) t[i] += dx_r[i];
+            R *t = id[r] >= 0 ? (R *)dtable + id[r] * n : NULL, *p = dpos_table ? (R *)dpos_table + pos[r] * n : NULL;
+            for (int64_t i = c; t && i < end; i++) t[i] += dx_r[i];
             for (int64_t i = c; p && i < end; i++) p[i] += dx_r[i];
         }
     }
