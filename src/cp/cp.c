@@ -22,7 +22,8 @@ static weft_status alloc_slot(weft_cp_plan *plan, weft_arena *arena, weft__cp_sl
     WEFT_TRY(WEFT_NEW0(arena, plan->P, "cp slots", &slot->kv_rows));
     /* never all used: pages that are not cost nothing */
     WEFT_TRY(WEFT_NEW(arena, plan->pair_capacity, "cp slots", &slot->pairs));
-    return WEFT_NEW0(arena, (int64_t)plan->P * plan->waves + 1, "cp slots", &slot->first);
+    WEFT_TRY(WEFT_NEW(arena, plan->pair_capacity, "cp slots", &slot->wave));
+    return WEFT_NEW0(arena, (int64_t)plan->P + 1, "cp slots", &slot->first);
 }
 
 weft_status weft__cp_buffers(weft_cp_plan *plan, int count, size_t bytes, const char *label, void **out,

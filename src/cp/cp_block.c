@@ -86,8 +86,10 @@ weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *
                                  const char *op, int step, weft__cp_message *message)
 {
     int pairs_of = WEFT_PLANTED(kv_swapped) && plan->P > 2 && (step == 1 || step == 2) ? 3 - step : step;
-    weft__cp_block b = {.op = op, .step = step, .rows = slot->kv_rows[weft__cp_owner(plan, step)], .pairs = slot->pairs,
-                        .first = slot->first + (int64_t)pairs_of * plan->waves, .message = message};
+    const int64_t first = slot->first[pairs_of];
+    weft__cp_block b = {.op = op, .step = step, .rows = slot->kv_rows[weft__cp_owner(plan, step)],
+                        .pairs = slot->pairs + first, .wave = slot->wave + first,
+                        .n = slot->first[pairs_of + 1] - first, .message = message};
     b.count = b.rows;
     if (message) b.bytes = weft__cp_wire_bytes(&plan->wire, b.rows);
     else b.at = weft__cp_own_rows(plan, io);
@@ -96,11 +98,11 @@ weft__cp_block weft__cp_block_of(const weft_cp_plan *plan, const weft__cp_slot *
 
 /* Keys in runs can be cut between runs only: the rest of a run and what follows are no range of the kernel's. The
  * largest row <= end at which no pair is cut inside a run. */
-static int64_t between_runs(const weft_cp_plan *plan, const weft__cp_block *b, int64_t end)
+static int64_t between_runs(const weft__cp_block *b, int64_t end)
 {
     for (bool again = true; again;) {
         again = false;
-        for (int64_t i = b->first[0]; i < b->first[plan->waves]; i++) {
+        for (int64_t i = 0; i < b->n; i++) {
             const weft_attn_pair *p = &b->pairs[i];
             if (p->k_run == p->k_step || p->k_row >= end || p->k_row + p->nk <= end) continue;
             int64_t into = (end - p->k_row) % p->k_run;
@@ -119,7 +121,7 @@ static int64_t portion_end(const weft_cp_plan *plan, const weft__cp_block *b, in
     if (piece == 0 || piece > all) piece = all;
     size_t least = weft__cp_wire_bytes(&plan->wire, weft_min_i64(b->rows, begin + PORTION_ROWS));
     for (size_t bytes = piece ? (least + piece - 1) / piece * piece : 0; bytes < all; bytes += piece) {
-        int64_t end = between_runs(plan, b, weft__cp_wire_rows(&plan->wire, bytes));
+        int64_t end = between_runs(b, weft__cp_wire_rows(&plan->wire, bytes));
         if (end - begin >= PORTION_ROWS) return end;
     }
     return b->rows;
@@ -142,7 +144,7 @@ static weft_status bring(weft_cp_plan *plan, const weft_cp_io *io, const weft__c
         *at = weft__cp_rows_in(plan, m->data - b->row0 * plan->wire.row_bytes);
         return WEFT_OK;
     }
-    if (b->first[plan->waves] > b->first[0]) decode_rows(plan, m->data, begin, end - begin, b->row0, plan->decoded);
+    if (b->n > 0) decode_rows(plan, m->data, begin, end - begin, b->row0, plan->decoded);
     *at = weft__cp_rows_in(plan, plan->decoded);
     return WEFT_OK;
 }
@@ -160,16 +162,18 @@ static weft_status next_portion(weft_cp_plan *plan, const weft_cp_io *io, const 
     return p->seen ? bring(plan, io, b, begin, end, &p->at) : WEFT_OK;
 }
 
-/* The pairs of wave w with their keys inside the portion. */
-static const weft_attn_pair *pairs_in(const weft_cp_plan *plan, const weft__cp_block *b, int w, const portion *p,
+enum { ALL_WAVES = -1 };
+
+/* The pairs of a wave, or of all, with their keys inside the portion. */
+static const weft_attn_pair *pairs_in(const weft_cp_plan *plan, const weft__cp_block *b, int wave, const portion *p,
                                       int64_t *n)
 {
-    const weft_attn_pair *pairs = b->pairs + b->first[w];
-    *n = b->first[w + 1] - b->first[w];
-    if (p->begin == 0 && p->end == b->rows) return pairs;
+    *n = b->n;
+    if (p->begin == 0 && p->end == b->rows && (wave == ALL_WAVES || plan->waves == 1)) return b->pairs;
     int64_t kept = 0;
-    for (int64_t i = 0; i < *n; i++) {
-        weft_attn_pair x = pairs[i];
+    for (int64_t i = 0; i < b->n; i++) {
+        if (wave != ALL_WAVES && b->wave[i] != wave) continue;
+        weft_attn_pair x = b->pairs[i];
         int64_t begin = weft_max_i64(p->begin, x.k_row), end = weft_min_i64(p->end, x.k_row + x.nk),
                 ahead = begin - x.k_row;
         if (begin >= end) continue;
@@ -218,11 +222,9 @@ static void forward_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft
                                 .drop_word3 = drop_word3(io)};
     const weft_attn_desc desc = desc_of(plan, io);
     double begin = weft_now(&plan->ctx->clock);
-    for (int w = 0; w < plan->waves; w++) {
-        int64_t n;
-        const weft_attn_pair *pairs = pairs_in(plan, b, w, p, &n);
-        if (n > 0) plan->ops->attn.forward(&desc, &a, pairs, n, &plan->run);
-    }
+    int64_t n;
+    const weft_attn_pair *pairs = pairs_in(plan, b, ALL_WAVES, p, &n);
+    if (n > 0) plan->ops->attn.forward(&desc, &a, pairs, n, &plan->run);
     record(plan, io, "cp.forward.block", begin, b->step);
 }
 

@@ -117,8 +117,9 @@ typedef struct weft__cp_slot { /* one bound micro-batch */
     int64_t q_rows;         /* of this rank */
     int64_t *kv_rows;       /* [P] of every rank */
     int64_t kv_total;
-    weft_attn_pair *pairs;  /* wave w of step i: pairs[first[i * waves + w]] .. */
-    int64_t *first;         /* [P * waves + 1] */
+    weft_attn_pair *pairs;  /* of step i: pairs[first[i]] .., those of the same queries one after the other */
+    int *wave;              /* which call of the backward each belongs to */
+    int64_t *first;         /* [P + 1] */
     void *state;            /* the strategy's own */
     weft_cp_traffic traffic; /* set by the strategy's bind */
 } weft__cp_slot;
@@ -158,7 +159,7 @@ struct weft_cp_plan {
     size_t grad_row_bytes, part_row_bytes; /* of one row of a block's gradient: on the wire, in R */
     bool in_place;            /* what is received lies in the sender's memory */
     int64_t q_rows_max, kv_rows_max; /* of any rank of the team */
-    int waves;                /* calls of the kernel per block: pairs of one call share no row (cp_pairs.c) */
+    int waves;                /* calls of the kernel's backward per block: pairs of one share no row (cp_pairs.c) */
     int64_t pair_capacity;    /* of all blocks of a slot */
     size_t kv_buffer_bytes, pool_bytes, kept_bytes;
     weft_arena *buffers;      /* everything that travels or is as large as the rows; the root plan's */
@@ -168,7 +169,7 @@ struct weft_cp_plan {
     void *own_kv;             /* options.fp8: own rows (C) as the others see them, decoded; order as on the wire */
     void *own_wire;           /* options.fp8 without backward: own rows in wire form */
     void *decoded;            /* a received block in C, where the wire has another type; order as on the wire */
-    weft_attn_pair *clipped;  /* [pair_capacity] pairs of a portion */
+    weft_attn_pair *clipped;  /* [pair_capacity] pairs of a portion or of a wave */
     const void *given_delta;  /* set by the head stage: delta that came with dO; NULL: computed from io->o */
     weft__cp_slot *slots;
 };
@@ -280,8 +281,9 @@ typedef struct weft__cp_block { /* keys and values to compute with */
     const char *op;            /* for places and traces, as step */
     int step;
     int64_t rows;
-    const weft_attn_pair *pairs;
-    const int64_t *first;      /* [waves + 1] pairs of wave w: pairs[first[w]] .. pairs[first[w + 1] - 1] */
+    const weft_attn_pair *pairs; /* [n], as in the slot */
+    const int *wave;
+    int64_t n;
     size_t bytes;              /* of the whole block on the wire, by which it is computed in portions; 0: at once */
     weft__cp_rows at;          /* where they lie, when there is no message */
     weft__cp_message *message; /* what brings them, in plan->wire form, or NULL */

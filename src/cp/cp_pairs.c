@@ -1,10 +1,11 @@
 /* cp_pairs.c — from the segments of two ranks to the kernel's pairs of row ranges.
  *
  * Block by block, in the order of the plan, weft_join yields the groups of segments with the same row and
- * document. Within one kernel call pairs must share no query row and no key row, so a group of a x b
- * segments is spread over n = max(a, b) calls ("waves"): pair (x, y) goes to wave (x + y) mod n, the Latin
- * square, in which neither x nor y comes twice. Groups share no rows, so wave w of a block is the union of
- * wave w of all its groups.
+ * document. The pairs of a group are listed query segment by query segment: those of one are a run of pairs, which
+ * the kernel's forward takes with one loading of the queries and of their state. Within one call of its backward pairs
+ * must share no query row and no key row, so there a group of a x b segments is spread over n = max(a, b) calls
+ * ("waves"): pair (x, y) goes to wave (x + y) mod n, the Latin square, in which neither x nor y comes twice. Groups
+ * share no rows, so wave w of a block is the union of wave w of all its groups.
  *
  * How many pairs can there be? With c_d segments of document d on all ranks together, of which at most
  * min(a, c_d) on this one (a = weft_layout_pieces of the group), it makes at most min(a, c_d) c_d pairs over all
@@ -33,9 +34,9 @@ static int wave_of(const weft_join *j, int64_t x, int64_t y)
     return (int)((x - j->q0 + y - j->k0) % n);
 }
 
-/* Pairs of one wave of one block, in the order of the segments. */
-static weft_status bind_wave(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv,
-                             int owner, int wave, int64_t *n)
+/* Pairs of one block, in the order of the segments. */
+static weft_status bind_block(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv,
+                              int owner, int64_t *n)
 {
     weft_join j = weft_join_start(q, plan->rank, kv, owner);
     while (weft_join_next(&j)) {
@@ -49,12 +50,13 @@ static weft_status bind_wave(const weft_cp_plan *plan, weft__cp_slot *slot, cons
             for (int64_t y = j.k0; y < j.k1; k_row += j.k[y++].len) {
                 const weft_segment *sq = &j.q[x], *sk = &j.k[y];
                 if (WEFT_PLANTED(pair_dropped) && owner != plan->rank && x == 0 && y == 0) continue;
-                if (wave_of(&j, x, y) != wave || !visible(&plan->desc.mask, sq, sk)) continue;
+                if (!visible(&plan->desc.mask, sq, sk)) continue;
                 if (*n == plan->pair_capacity)
                     return weft_fail(
                         WEFT_ERR_REFUSED,
                         "bind: more than %lld pairs of segments; the plan was made for %lld documents per micro-batch",
                         (long long)plan->pair_capacity, (long long)plan->problem.max_docs);
+                slot->wave[*n] = wave_of(&j, x, y);
                 slot->pairs[(*n)++] = (weft_attn_pair){
                     .q_row = q_row, .nq = sq->len, .q_pos = sq->start, .q_run = sq->run, .q_step = sq->stride,
                     .k_row = k_row, .nk = sk->len, .k_pos = sk->start, .k_run = sk->run, .k_step = sk->stride,
@@ -69,11 +71,10 @@ weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, c
                                 const weft_shard *kv)
 {
     int64_t n = 0;
-    for (int i = 0; i < plan->P; i++)
-        for (int w = 0; w < plan->waves; w++) {
-            slot->first[(int64_t)i * plan->waves + w] = n;
-            WEFT_TRY(bind_wave(plan, slot, q, kv, weft__cp_owner(plan, i), w, &n));
-        }
-    slot->first[(int64_t)plan->P * plan->waves] = n;
+    for (int i = 0; i < plan->P; i++) {
+        slot->first[i] = n;
+        WEFT_TRY(bind_block(plan, slot, q, kv, weft__cp_owner(plan, i), &n));
+    }
+    slot->first[plan->P] = n;
     return WEFT_OK;
 }

@@ -1,5 +1,5 @@
-/* From segments to kernel calls: each visible (query, key) is in exactly one pair, pairs of one call share no
- * rows, and the number of pairs stays below the bound that plans allocate. */
+/* From segments to kernel calls: each visible (query, key) is in exactly one pair, those of the same queries follow one
+ * another, pairs of one wave share no rows, and the number of pairs stays below the bound that plans allocate. */
 /* labels: small */
 #include "harness/test.h"
 #include "harness/cp_case.h"
@@ -19,7 +19,8 @@ static void make_plan(fixture *f, weft_cp_plan *plan, weft__cp_slot *slot, const
     plan->pair_capacity = weft__cp_pair_capacity(plan);
     *slot = (weft__cp_slot){0};
     assert_ok(WEFT_NEW0(f->arena, plan->pair_capacity, "pairs", &slot->pairs));
-    assert_ok(WEFT_NEW0(f->arena, (int64_t)s->P * plan->waves + 1, "first", &slot->first));
+    assert_ok(WEFT_NEW0(f->arena, plan->pair_capacity, "waves", &slot->wave));
+    assert_ok(WEFT_NEW0(f->arena, (int64_t)s->P + 1, "first", &slot->first));
 }
 
 static void make_shard(fixture *f, weft_shard *s, weft_layout layout, const weft_docs *docs, int P)
@@ -29,10 +30,11 @@ static void make_shard(fixture *f, weft_shard *s, weft_layout layout, const weft
     assert_ok(weft_shard_make(s, layout, docs, 0));
 }
 
-static void check_wave_is_disjoint(const weft_attn_pair *pairs, int64_t n)
+static void check_wave_is_disjoint(const weft_attn_pair *pairs, const int *wave, int w, int64_t n)
 {
     bool q[MAX_ROWS] = {0}, k[MAX_ROWS] = {0};
     for (int64_t i = 0; i < n; i++) {
+        if (wave[i] != w) continue;
         for (int64_t a = 0; a < pairs[i].nq; a++) {
             assert_false(q[pairs[i].q_row + a]);
             q[pairs[i].q_row + a] = true;
@@ -40,6 +42,24 @@ static void check_wave_is_disjoint(const weft_attn_pair *pairs, int64_t n)
         for (int64_t b = 0; b < pairs[i].nk; b++) {
             assert_false(k[pairs[i].k_row + b]);
             k[pairs[i].k_row + b] = true;
+        }
+    }
+}
+
+/* Runs of pairs with the same queries share no query row. */
+static void check_runs_are_disjoint(const weft_attn_pair *pairs, int64_t n)
+{
+    bool q[MAX_ROWS] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        const weft_attn_pair *p = &pairs[i], *before = i ? p - 1 : NULL;
+        if (before && before->q_row == p->q_row) {
+            assert_true(before->nq == p->nq && before->q_pos == p->q_pos && before->q_run == p->q_run);
+            assert_true(before->q_step == p->q_step && before->base == p->base && before->sample == p->sample);
+            continue;
+        }
+        for (int64_t a = 0; a < p->nq; a++) {
+            assert_false(q[p->q_row + a]);
+            q[p->q_row + a] = true;
         }
     }
 }
@@ -61,19 +81,22 @@ static void check_block(const weft_cp_plan *plan, const weft__cp_slot *slot, con
     read_rows(&q, s, plan->rank);
     read_rows(&k, s, weft__cp_owner(plan, step));
     memset(seen, 0, sizeof seen);
-    for (int w = 0; w < plan->waves; w++) {
-        const int64_t *first = slot->first + step * plan->waves + w;
-        check_wave_is_disjoint(slot->pairs + first[0], first[1] - first[0]);
-        for (const weft_attn_pair *p = slot->pairs + first[0]; p < slot->pairs + first[1]; p++)
-            for (int64_t a = 0; a < p->nq; a++)
-                for (int64_t b = 0; b < p->nk; b++) {
-                    assert_int_equal(q.pos[p->q_row + a], p->q_pos + a / p->q_run * p->q_step + a % p->q_run);
-                    assert_int_equal(k.pos[p->k_row + b], p->k_pos + b / p->k_run * p->k_step + b % p->k_run);
-                    assert_int_equal(k.index[p->k_row + b] % s->T, k.pos[p->k_row + b] + p->base);
-                    assert_int_equal(q.index[p->q_row + a] / s->T, p->sample);
-                    seen[p->q_row + a][p->k_row + b] +=
-                        weft_visible(&plan->desc.mask, q.pos[p->q_row + a], k.pos[p->k_row + b]);
-                }
+    const weft_attn_pair *pairs = slot->pairs + slot->first[step];
+    const int *wave = slot->wave + slot->first[step];
+    int64_t n = slot->first[step + 1] - slot->first[step];
+    check_runs_are_disjoint(pairs, n);
+    for (int w = 0; w < plan->waves; w++) check_wave_is_disjoint(pairs, wave, w, n);
+    for (const weft_attn_pair *p = pairs; p < pairs + n; p++) {
+        assert_true(wave[p - pairs] >= 0 && wave[p - pairs] < plan->waves);
+        for (int64_t a = 0; a < p->nq; a++)
+            for (int64_t b = 0; b < p->nk; b++) {
+                assert_int_equal(q.pos[p->q_row + a], p->q_pos + a / p->q_run * p->q_step + a % p->q_run);
+                assert_int_equal(k.pos[p->k_row + b], p->k_pos + b / p->k_run * p->k_step + b % p->k_run);
+                assert_int_equal(k.index[p->k_row + b] % s->T, k.pos[p->k_row + b] + p->base);
+                assert_int_equal(q.index[p->q_row + a] / s->T, p->sample);
+                seen[p->q_row + a][p->k_row + b] +=
+                    weft_visible(&plan->desc.mask, q.pos[p->q_row + a], k.pos[p->k_row + b]);
+            }
     }
     for (int64_t a = 0; a < q.n; a++)
         for (int64_t b = 0; b < k.n; b++)
@@ -149,9 +172,8 @@ static void blocks_that_nobody_sees_are_empty(void **state)
             make_plan(&f, &plan, &slot, &s, r, 1, (weft_mask){true, window ? 9 : -1, -1, 0}, s.layout, 1);
             assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
             for (int i = 0; i < P; i++) {
-                const int64_t *at = slot.first + i * plan.waves;
                 bool seen = i <= r && (!window || i <= 1);
-                assert_int_equal(at[plan.waves] - at[0], seen);
+                assert_int_equal(slot.first[i + 1] - slot.first[i], seen);
             }
         }
     weft_arena_destroy(f.arena);
@@ -180,7 +202,7 @@ static void many_documents(void **state)
             weft__cp_slot slot;
             make_plan(&f, &plan, &slot, &s, r, DOCS, (weft_mask){true, -1, -1, 0}, s.layout, 1);
             assert_ok(weft__cp_bind_pairs(&plan, &slot, &s, &s));
-            pairs += slot.first[P * plan.waves];
+            pairs += slot.first[P];
         }
         assert_true(pairs >= filled && pairs <= filled + 8 * P); /* a document more per cut, seen from both sides */
     }

@@ -356,6 +356,19 @@ static void take(double *out, const void *x, int64_t rows, int64_t width, int64_
         for (int64_t j = 0; j < width; j++) out[i * width + j] = weft_load(x, t, i * pitch + j);
 }
 
+static void run_forward(const attention_case *c, const weft_attn_ops *ops, const weft_attn_desc *d,
+                        const weft_attn_fwd_io *io, const weft_attn_run *run)
+{
+    weft_attn_pair sorted[CASE_MAX_PAIRS];
+    int n = 0;
+    for (int64_t row = 0; c->runs && row < c->q_rows; row++)
+        for (int i = 0; i < c->n; i++)
+            if (c->pair[i].q_row == row && c->pair[i].nq > 0) sorted[n++] = c->pair[i];
+    if (c->runs) ops->forward(d, io, sorted, n, run);
+    for (int i = 0, from = 0; !c->runs && i < c->calls; from = c->call_end[i++])
+        ops->forward(d, io, c->pair + from, c->call_end[i] - from, run);
+}
+
 void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec, int threads, attention_result *out)
 {
     weft_attn_desc d = c->d;
@@ -377,8 +390,7 @@ void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec,
     weft_attn_fwd_io f = {q, k, v, q_ld, k_ld, v_ld, acc, m, l, c->word3};
     weft_attn_bwd_io b = {q, k, v, dout, q_ld, k_ld, v_ld, o_ld, m, l, delta, dq, dk, dv, c->word3};
     ops->start(&d, acc, m, l, qn);
-    for (int i = 0, from = 0; i < c->calls; from = c->call_end[i++])
-        ops->forward(&d, &f, c->pair + from, c->call_end[i] - from, &run);
+    run_forward(c, ops, &d, &f, &run);
     ops->finish(&d, o, o_ld, lse, acc, m, l, sinks, qn, threads);
     ops->delta(&d, delta, sinks ? dsinks : NULL, sinks, dout, o_ld, o, o_ld, m, l, qn, threads);
     for (int i = 0, from = 0; i < c->calls; from = c->call_end[i++])

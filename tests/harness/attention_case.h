@@ -2,8 +2,9 @@
  * of scores, no running state), and the run of one through a kernel table.
  *
  * Rows, pairs and calls are given the way a context-parallel plan gives them: every call is a list of pairs
- * with disjoint rows. Operands lie in rows longer than needed, and every gap and all work memory is NaN. Behind the
- * last byte of each array, or before its first, is a page that cannot be read. */
+ * with disjoint rows; in forward one call may get them all, so that pairs of the same queries make runs. Operands lie
+ * in rows longer than needed, and every gap and all work memory is NaN. Behind the last byte of each array, or before
+ * its first, is a page that cannot be read. */
 #ifndef WEFT_TEST_ATTENTION_CASE_H
 #define WEFT_TEST_ATTENTION_CASE_H
 
@@ -26,6 +27,7 @@ typedef struct attention_case {
     int calls, call_end[CASE_MAX_CALLS]; /* pairs of call c: [call_end[c-1], call_end[c]) */
     int n;
     weft_attn_pair pair[CASE_MAX_PAIRS];
+    bool runs;             /* one call of the forward gets the pairs of all calls, sorted by query row */
     double *q, *k, *v, *dout;   /* [rows, heads, D or Dv] */
     double *sinks, *alibi;      /* [H] or NULL */
     attention_result want;

@@ -80,7 +80,10 @@ static const char *draw_pairs(dice *d, attention_case *c, int64_t rows)
         for (int i = 0; i < n; i++) lengths[i] = one_in(d, 6) ? 0 : size(d, rows / n + 1);
         case_documents(c, lengths, n);
         return "documents";
-    case 2: case_ring(c, nq, 2 + (int)pick(d, 4), stripes[pick(d, 7)]); return "ring";
+    case 2:
+        case_ring(c, nq, 2 + (int)pick(d, 4), stripes[pick(d, 7)]);
+        c->runs = one_in(d, 2);
+        return c->runs ? "ring in one call" : "ring";
     case 3: case_add(c, draw_runs(d, nq, nk)), case_end_call(c); return "runs";
     default: draw_parts(d, c, nq, nk); return "parts";
     }

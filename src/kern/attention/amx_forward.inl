@@ -19,7 +19,8 @@ typedef struct fwd_tile {
     lanes t;
     char *q, *ot, *p; /* B [STRIPS][chunks(D)], C [STRIPS][columns(Dv)], B [STRIPS][KEYS / PAIRS] */
     float ref[LANES], l[LANES];
-    bool sees[LANES]; /* any key of this call */
+    bool used;        /* any lane sees a key of the run of pairs */
+    bool sees[LANES]; /* a key of the run */
     bool tame;        /* as `tame` in fwd_buffers, of q */
     drop_lanes drop;
     int c0, c1;       /* chunks of the block that any lane sees */
@@ -97,17 +98,17 @@ static void strip_out(const fwd_tile *f, int v, const weft_attn_desc *d, float *
     }
 }
 
-/* Which lanes see a key of the pair: a call that shows a row nothing leaves its state as it was. */
-static void sees_set(fwd_tile *f, const weft_attn_desc *d, const weft_attn_pair *p)
+/* Which lanes see a key of the n pairs: a call that shows a row nothing leaves its state as it was. */
+static void sees_set(fwd_tile *f, const weft_attn_desc *d, const weft_attn_pair *p, int64_t n)
 {
     int64_t lo, hi;
     for (int x = 0; x < f->t.n; x++) {
-        if (x > 0 && f->t.row[x] == f->t.row[x - 1]) {
-            f->sees[x] = f->sees[x - 1];
-            continue;
+        f->sees[x] = x > 0 && f->t.row[x] == f->t.row[x - 1] && f->sees[x - 1];
+        if (x > 0 && f->t.row[x] == f->t.row[x - 1]) continue;
+        for (int64_t i = 0; i < n && !f->sees[x]; i++) {
+            weft_attn_key_range(&d->mask, &p[i], f->t.pos[x], &lo, &hi);
+            f->sees[x] = lo < hi;
         }
-        weft_attn_key_range(&d->mask, p, f->t.pos[x], &lo, &hi);
-        f->sees[x] = lo < hi;
     }
 }
 
@@ -431,44 +432,59 @@ static void add_values(fwd_buffers *b, const weft_attn_desc *d, int tiles)
 
 static int64_t forward_tasks(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
 {
-    return p->nk == 0 ? 0 : weft_ceil_div(tiles_of(p, gr), forward_tiles_per_task(d, p, gr, threads, FWD_TILES));
+    return weft_ceil_div(tiles_of(p, gr), forward_tiles_per_task(d, p, gr, threads, FWD_TILES));
 }
 
-static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
-                         const weft_attn_run *run, int me)
+/* The task's tiles with their queries and state; returns their number. */
+static int forward_tiles(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
+                         int threads)
+{
+    row_list rows;
+    const int64_t per = forward_tiles_per_task(d, t->p, &t->gr, threads, FWD_TILES);
+    const int64_t first = (t->tiles - 1 - t->tile) * per;
+    const int n = (int)weft_min_i64(per, tiles_of(t->p, &t->gr) - first);
+    for (int i = 0; i < n; i++) {
+        fwd_tile *f = &b->tile[i];
+        lanes_set(&f->t, d, t->p, &t->gr, first + i);
+        f->used = lanes_see(&f->t, d, t->p, t->pairs);
+        if (!f->used) continue; /* its state stays as it is, bit for bit */
+        rows_of_lanes(rows, f->t.nv * VLEN, &f->t, io->q, io->q_ld, d->D);
+        f->tame = pack_columns(f->q, rows, f->t.nv * VLEN, d->D);
+        sees_set(f, d, t->p, t->pairs);
+        state_in(f, d, io);
+        if (b->dropout->on) drop_lanes_set(&f->drop, b->dropout, d, t->p, &f->t);
+    }
+    return n;
+}
+
+/* The n tiles against the keys of one pair of their run. */
+static void forward_pair(fwd_buffers *b, int n, const weft_attn_desc *d, const weft_attn_fwd_io *io,
+                         const weft_attn_pair *p, int g, const weft_attn_run *run, int me)
 {
     row_list rows;
     bool seen[KEYS];
-    const weft_attn_pair *p = t->p;
-    const int64_t per = forward_tiles_per_task(d, p, &t->gr, run->threads, FWD_TILES);
-    const int64_t first = (t->tiles - 1 - t->tile) * per;
-    const int n = (int)weft_min_i64(per, tiles_of(p, &t->gr) - first);
     int64_t lo = p->nk, hi = 0;
-    for (int i = 0; i < n; i++) {
-        fwd_tile *f = &b->tile[i];
-        lanes_set(&f->t, d, p, &t->gr, first + i);
-        if (f->t.lo >= f->t.hi) continue; /* sees nothing: its state stays as it is, bit for bit */
-        rows_of_lanes(rows, f->t.nv * VLEN, &f->t, io->q, io->q_ld, d->D);
-        f->tame = pack_columns(f->q, rows, f->t.nv * VLEN, d->D);
-        sees_set(f, d, p);
-        state_in(f, d, io);
-        if (b->dropout->on) drop_lanes_set(&f->drop, b->dropout, d, p, &f->t);
-        lo = weft_min_i64(lo, f->t.lo);
-        hi = weft_max_i64(hi, f->t.hi);
-    }
+    for (int i = 0; i < n; i++) lanes_meet(&b->tile[i].t, d, p, &lo, &hi);
     for (int64_t from = lo / KEYS * KEYS; from < hi; from += KEYS) {
         const int keys = (int)weft_min_i64(KEYS, p->nk - from), height = chunks(keys) * PAIRS;
         for (int i = 0; i < n; i++) block_set(&b->tile[i], d, p, from, keys);
         memset(seen, 0, sizeof seen);
         for (int i = 0; i < n; i++) mark_seen(seen, b->tile[i].t.lo, b->tile[i].t.hi, from, keys);
-        rows_of_keys(rows, height, io->k, io->k_ld, p->k_row + from, keys, t->gr.g, d->D, seen);
+        rows_of_keys(rows, height, io->k, io->k_ld, p->k_row + from, keys, g, d->D, seen);
         b->tame = pack_rows(b->k, rows, height, KEYS, d->D);
         make_weights(b, d, p, from, n);
-        rows_of_keys(rows, height, io->v, io->v_ld, p->k_row + from, keys, t->gr.g, d->Dv, seen);
+        rows_of_keys(rows, height, io->v, io->v_ld, p->k_row + from, keys, g, d->Dv, seen);
         pack_turned(b->vt, rows, height, KEYS, d->Dv);
         add_values(b, d, n);
         if (me == 0 && run->poll) run->poll(run->poll_ud);
     }
+}
+
+static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
+                         const weft_attn_run *run, int me)
+{
+    const int n = forward_tiles(b, d, io, t, run->threads);
+    for (int64_t i = 0; i < t->pairs; i++) forward_pair(b, n, d, io, &t->p[i], t->gr.g, run, me);
     for (int i = 0; i < n; i++)
-        if (b->tile[i].t.lo < b->tile[i].t.hi) state_out(&b->tile[i], d, io);
+        if (b->tile[i].used) state_out(&b->tile[i], d, io);
 }

@@ -23,9 +23,12 @@
  *   dv_j += kept p_ij do_i / (1 - dropout)           dp_ij = kept do_i.v_j / (1 - dropout)
  *   ds_ij = p_ij (dp_ij - delta_i) ...               delta_i = do_i.o_i, unchanged
  *
- * One call gets a list of pairs (query rows x key rows). CONTRACT: within a call, different pairs have
- * disjoint query rows and disjoint key rows, so every pair may run on its own thread. Results are the
- * same bits for any number of threads. */
+ * One call gets a list of pairs (query rows x key rows). CONTRACT: pairs of a backward call have disjoint query
+ * rows and disjoint key rows. In a forward call, pairs that follow one another may have the same queries (the
+ * same q_row, nq, q_pos, q_run, q_step, base and sample): such a run of pairs is walked in the order of the list, its
+ * queries and their state are loaded and its state is stored once. Different runs have disjoint query rows; keys may
+ * be shared, they are only read. So every run, or pair of a backward, may run on its own thread. Results are
+ * the same bits for any number of threads. */
 #ifndef WEFT_KERN_ATTENTION_H
 #define WEFT_KERN_ATTENTION_H
 

@@ -26,6 +26,14 @@ static inline void weft_attn_heads_of(const weft_attn_desc *d, int g, int *h0, i
     *h1 = (int)weft_max_i64(0, weft_min_i64(d->H, first + d->group));
 }
 
+/* Pairs of a forward that begin the list `p` of n > 0 and have the same queries: a run of pairs. */
+static inline int64_t weft_attn_run_of(const weft_attn_pair *p, int64_t n)
+{
+    int64_t i = 1;
+    while (i < n && p[i].q_row == p->q_row && p[i].nq == p->nq) i++;
+    return i;
+}
+
 static inline int64_t weft_attn_qpos(const weft_attn_pair *p, int64_t i)
 {
     return p->q_pos + i / p->q_run * p->q_step + i % p->q_run;

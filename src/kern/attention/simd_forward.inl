@@ -2,8 +2,8 @@
  *   S^T[keys x lanes] = K Q^T      P^T = exp(S^T - m)      O^T[Dv x lanes] += V^T P^T
  * In this orientation K and V are only broadcast (never transposed for the products), maximum and sum of a row need no
  * reduction across lanes, and P^T comes out in the layout that the second product wants. Q^T and O^T are turned once
- * per tile of queries. A tile is worked on panel by panel (AVX-512: one), so that the scores of a panel stay in the
- * first-level cache from the first product through the softmax to the second. */
+ * per tile of queries and run of pairs. A tile is worked on panel by panel (AVX-512: one), so that the scores of a
+ * panel stay in the first-level cache from the first product through the softmax to the second. */
 
 /* Tiles that share packed K,V, at most, and the bytes of Q^T and O^T that all of them may take (half a second-level
  * cache of 1 MB). Do not change results. */
@@ -13,7 +13,8 @@ typedef struct fwd_tile {
     lanes t;
     float *qt, *ot; /* panels of D and of Dv rows */
     float m[LANES], l[LANES]; /* m counts powers of two: log2(e) times that of the arrays */
-    bool sees[LANES];         /* a key of this call */
+    bool used;                /* any lane sees a key of the run of pairs */
+    bool sees[LANES];         /* a key of the run */
     drop_lanes drop;
 } fwd_tile;
 
@@ -64,7 +65,7 @@ static void forward_carve(fwd_buffers *b, const weft_attn_desc *d, float *work)
     }
 }
 
-/* The state of the lanes from and to the arrays: once per tile and pair. */
+/* The state of the lanes from and to the arrays: once per tile and run of pairs. */
 static void state_in(fwd_tile *f, float *rows, const weft_attn_desc *d, const weft_attn_fwd_io *io)
 {
     float by[LANES];
@@ -253,26 +254,24 @@ static int64_t tiles_per_task(const weft_attn_desc *d, const weft_attn_pair *p, 
 
 static int64_t forward_tasks(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads)
 {
-    return p->nk == 0 ? 0 : weft_ceil_div(tiles_of(p, gr), tiles_per_task(d, p, gr, threads));
+    return weft_ceil_div(tiles_of(p, gr), tiles_per_task(d, p, gr, threads));
 }
 
-/* The task's tiles, ready; returns their number and the keys [*lo, *hi) that any of them sees. */
+/* The task's tiles with their queries and state; returns their number. */
 static int forward_tiles(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
-                         weft_prec c, int threads, int64_t *lo, int64_t *hi)
+                         weft_prec c, int threads)
 {
     int64_t per = tiles_per_task(d, t->p, &t->gr, threads), first = (t->tiles - 1 - t->tile) * per;
     int n = (int)weft_min_i64(per, tiles_of(t->p, &t->gr) - first);
-    *lo = t->p->nk, *hi = 0;
     for (int i = 0; i < n; i++) {
         fwd_tile *f = &b->tile[i];
         lanes_set(&f->t, d, t->p, &t->gr, first + i);
-        if (f->t.lo >= f->t.hi) continue; /* sees nothing: its state stays as it is, bit for bit */
+        f->used = lanes_see(&f->t, d, t->p, t->pairs);
+        if (!f->used) continue; /* its state stays as it is, bit for bit */
         lanes_in(b->rows, &f->t, io->q, io->q_ld, c, d->D);
         turn(f->qt, d->D, b->rows, LANES, f->t.n, d->D);
         state_in(f, b->rows, d, io);
         if (b->dropout->on) drop_lanes_set(&f->drop, b->dropout, d, t->p, &f->t);
-        *lo = weft_min_i64(*lo, f->t.lo / MR * MR);
-        *hi = weft_max_i64(*hi, f->t.hi);
     }
     return n;
 }
@@ -287,23 +286,32 @@ static void keys_ahead(ahead *a, const weft_attn_desc *d, const weft_attn_fwd_io
     ahead_add(a, (const char *)io->k + (row * io->k_ld + g * d->D) * size, io->k_ld * size, d->D * size, rows);
 }
 
-static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
-                         weft_prec c, const weft_attn_run *run, int me)
+/* The n tiles against the keys of one pair of their run. */
+static void forward_pair(fwd_buffers *b, int n, const weft_attn_desc *d, const weft_attn_fwd_io *io,
+                         const weft_attn_pair *p, int g, weft_prec c, const weft_attn_run *run, int me)
 {
-    int64_t lo, hi;
-    int n = forward_tiles(b, d, io, t, c, run->threads, &lo, &hi);
+    int64_t lo = p->nk, hi = 0;
+    for (int i = 0; i < n; i++) lanes_meet(&b->tile[i].t, d, p, &lo, &hi);
+    lo = lo / MR * MR;
     for (int64_t j = lo / KEYS * KEYS; j < hi; j += KEYS) {
-        int64_t from = weft_max_i64(j, lo), to = weft_min_i64(j + KEYS, hi), row = t->p->k_row + from;
-        pack_keys(b->k, io->k, io->k_ld, c, row, (int)(to - from), t->gr.g, d->D);
-        pack_turned(b->v, KEYS, io->v, io->v_ld, c, row, (int)(to - from), t->gr.g, d->Dv);
-        keys_ahead(&b->next, d, io, c, t->p->k_row + to, weft_min_i64(KEYS, hi - to), t->gr.g);
+        int64_t from = weft_max_i64(j, lo), to = weft_min_i64(j + KEYS, hi), row = p->k_row + from;
+        pack_keys(b->k, io->k, io->k_ld, c, row, (int)(to - from), g, d->D);
+        pack_turned(b->v, KEYS, io->v, io->v_ld, c, row, (int)(to - from), g, d->Dv);
+        keys_ahead(&b->next, d, io, c, p->k_row + to, weft_min_i64(KEYS, hi - to), g);
         for (int i = 0; i < n; i++) {
             const lanes *l = &b->tile[i].t;
             int64_t j0 = weft_max_i64(from, l->lo), j1 = weft_min_i64(to, l->hi);
-            if (l->lo < l->hi && j0 < j1) forward_block(b, &b->tile[i], d, t->p, from, j0, j1);
+            if (l->lo < l->hi && j0 < j1) forward_block(b, &b->tile[i], d, p, from, j0, j1);
         }
         if (me == 0 && run->poll) run->poll(run->poll_ud);
     }
+}
+
+static void forward_task(fwd_buffers *b, const weft_attn_desc *d, const weft_attn_fwd_io *io, const task *t,
+                         weft_prec c, const weft_attn_run *run, int me)
+{
+    int n = forward_tiles(b, d, io, t, c, run->threads);
+    for (int64_t i = 0; i < t->pairs; i++) forward_pair(b, n, d, io, &t->p[i], t->gr.g, c, run, me);
     for (int i = 0; i < n; i++)
-        if (b->tile[i].t.lo < b->tile[i].t.hi) state_out(&b->tile[i], b->rows, d, io);
+        if (b->tile[i].used) state_out(&b->tile[i], b->rows, d, io);
 }

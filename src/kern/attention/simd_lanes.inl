@@ -13,7 +13,7 @@ static inline int padded(int n) { return vectors(n) * VLEN; }
 typedef struct lanes {
     int n, nv;             /* lanes in use, vectors that hold them */
     int64_t q0, q1;        /* first and last position */
-    int64_t lo, hi;        /* keys that any lane sees: [lo, hi) of the pair */
+    int64_t lo, hi;        /* keys that any lane sees: [lo, hi) of the pair that lanes_keys was told last */
     int64_t row[LANES];    /* row in the arrays */
     int64_t pos[LANES];    /* position */
     int head[LANES];
@@ -35,9 +35,17 @@ static inline int64_t tiles_of(const weft_attn_pair *p, const group *gr)
     return weft_ceil_div(p->nq * gr->heads, LANES);
 }
 
+/* What the tile sees of a pair with its queries. */
+static void lanes_keys(lanes *t, const weft_attn_desc *d, const weft_attn_pair *p)
+{
+    int64_t unused;
+    weft_attn_key_range(&d->mask, p, t->q0, &t->lo, &unused);
+    weft_attn_key_range(&d->mask, p, t->q1, &unused, &t->hi);
+}
+
 static void lanes_set(lanes *t, const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int64_t tile)
 {
-    int64_t first = tile * LANES, i = first / gr->heads, unused;
+    int64_t first = tile * LANES, i = first / gr->heads;
     int h = (int)(first % gr->heads);
     t->n = (int)weft_min_i64(LANES, p->nq * gr->heads - first);
     t->nv = vectors(t->n);
@@ -53,8 +61,26 @@ static void lanes_set(lanes *t, const weft_attn_desc *d, const weft_attn_pair *p
     }
     t->q0 = t->pos[0];
     t->q1 = t->pos[t->n - 1];
-    weft_attn_key_range(&d->mask, p, t->q0, &t->lo, &unused);
-    weft_attn_key_range(&d->mask, p, t->q1, &unused, &t->hi);
+    lanes_keys(t, d, p);
+}
+
+/* lanes_keys, which also widens the keys [*lo, *hi) that a few tiles see of the pair; [nk, 0): none. */
+static void lanes_meet(lanes *t, const weft_attn_desc *d, const weft_attn_pair *p, int64_t *lo, int64_t *hi)
+{
+    lanes_keys(t, d, p);
+    if (t->lo >= t->hi) return;
+    *lo = weft_min_i64(*lo, t->lo);
+    *hi = weft_max_i64(*hi, t->hi);
+}
+
+/* Whether any lane sees a key of any of the n pairs that begin at p. */
+static bool lanes_see(lanes *t, const weft_attn_desc *d, const weft_attn_pair *p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        lanes_keys(t, d, &p[i]);
+        if (t->lo < t->hi) return true;
+    }
+    return false;
 }
 
 /* Where the n elements of lane x lie in dense arrays of all heads: acc, dq, or m and l with n = 1. */

@@ -1,5 +1,6 @@
-/* simd_tasks.inl — who computes what: tasks (pair, key/value head, tile) are handed out in one ascending order.
- * Finding the next task costs O(1), so ten thousand short documents are no burden. */
+/* simd_tasks.inl — who computes what: tasks (run of pairs, key/value head, tile) are handed out in ascending order.
+ * Pairs of a backward share no rows: each is a run of its own. Finding the next task costs O(1), so ten thousand short
+ * documents are no burden. */
 
 typedef struct slot { /* what a thread is working on; one cache line */
     _Atomic int64_t task; /* number of its task, -1 for none */
@@ -12,25 +13,27 @@ typedef struct tasks {
     int threads;
     int64_t next;            /* number of the next task */
     int64_t pair, tile;      /* where the search for it goes on */
+    int64_t pairs;           /* of the run that begins at `pair`; 0: not looked at yet */
     int g;
     slot *slots;
 } tasks;
 
 typedef struct task {
     const weft_attn_pair *p;
+    int64_t pairs;           /* of the run, which begins at p */
     group gr;
-    int64_t id, tile, tiles; /* number; tile of the pair and head, and how many these have */
+    int64_t id, tile, tiles; /* number; tile of the run and head, and how many these have */
     const slot *before;      /* the thread at the previous tile of the same pair and head, when still at it */
 } task;
 
-/* Tiles of a pair for one head: the two directions cut differently. */
+/* Tiles of a run of pairs, by its first, for one head: the two directions cut differently. */
 typedef int64_t (*tiles_fn)(const weft_attn_desc *d, const weft_attn_pair *p, const group *gr, int threads);
 
 static void tasks_init(tasks *q, slot *slots, int threads)
 {
     atomic_flag_clear(&q->lock);
     q->threads = threads;
-    q->next = q->pair = q->tile = q->g = 0;
+    q->next = q->pair = q->pairs = q->tile = q->g = 0;
     q->slots = slots;
     for (int i = 0; i < threads; i++) {
         atomic_init(&slots[i].task, -1);
@@ -52,9 +55,11 @@ static inline void pause_turn(int turn, const weft_attn_run *run, int me)
 static bool find_next(tasks *q, task *t, const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n,
                       tiles_fn tiles)
 {
-    for (; q->pair < n; q->pair++, q->g = 0)
+    for (; q->pair < n; q->pair += q->pairs, q->pairs = q->g = 0) {
+        if (q->pairs == 0) q->pairs = weft_attn_run_of(&pairs[q->pair], n - q->pair);
         for (; q->g < d->Hkv; q->g++, q->tile = 0) {
             t->p = &pairs[q->pair];
+            t->pairs = q->pairs;
             t->gr = group_of(d, q->g);
             t->tiles = tiles(d, t->p, &t->gr, q->threads);
             if (q->tile >= t->tiles) continue;
@@ -62,6 +67,7 @@ static bool find_next(tasks *q, task *t, const weft_attn_desc *d, const weft_att
             t->id = q->next++;
             return true;
         }
+    }
     return false;
 }
 
