@@ -58,7 +58,7 @@ typedef struct weft_train_report {
     double exposed_share;    /* time blocked on a transfer / seconds */
     int64_t bytes_logical;   /* payload that peers got from this rank */
     double memory_bytes;     /* that Weft holds, at most so far */
-    bool skipped;            /* no token had a label: nothing was updated */
+    bool skipped;            /* nothing was updated: no token had a label, gradients overflowed, ... */
 } weft_train_report;
 WEFT_API void weft_train_report_init(weft_train_report *report, size_t size); /* size: sizeof *report. LOCAL */
 

@@ -112,7 +112,13 @@ static json_t *object_of(const weft_record *r)
     put_real(o, nonfinite, "imbalance", r->imbalance);
     put_real(o, nonfinite, "imbalance_time", r->imbalance_time);
     put_real(o, nonfinite, "eta_seconds", r->eta_seconds);
-    json_object_set_new(o, "skipped", json_boolean(r->skipped));
+    json_object_set_new(o, "skipped", json_boolean(r->skip != WEFT_SKIP_NOT));
+    if (r->skip) json_object_set_new(o, "skip_reason", json_string(weft_skip_name(r->skip)));
+    put_int(o, "skips", r->skips);
+    put_real(o, nonfinite, "loss_scale", r->loss_scale);
+    put_int(o, "guard_ranks", r->guard_ranks);
+    put_real(o, nonfinite, "loss_zscore", r->loss_zscore);
+    json_object_set_new(o, "spike", json_boolean(r->spike));
     if (json_array_size(nonfinite) > 0) json_object_set(o, "nonfinite", nonfinite);
     json_decref(nonfinite);
     return o;

@@ -4,6 +4,16 @@
 
 #include "ckpt/ckpt.h"
 
+typedef enum weft_skip {
+    WEFT_SKIP_NOT,
+    WEFT_SKIP_LABELS,   /* no token has a label */
+    WEFT_SKIP_OVERFLOW, /* gradients overflowed at this loss scale */
+    WEFT_SKIP_GUARD,    /* the numerics guard found something, and skips */
+    WEFT_SKIP_SPIKE,    /* the loss jumped, and spikes are skipped */
+    WEFT_SKIPS
+} weft_skip;
+const char *weft_skip_name(weft_skip skip); /* "overflow" */
+
 typedef struct weft_record {
     int64_t step, steps;          /* 1-based */
     double loss, grad_norm, lr;
@@ -18,9 +28,26 @@ typedef struct weft_record {
                                      ranks */
     double imbalance_time;        /* max / mean seconds in attention kernels over all ranks */
     double eta_seconds;
-    bool skipped;
+    weft_skip skip;               /* why the step was left out, on all ranks alike */
+    int64_t skips;                /* steps left out so far, but those without labels */
+    double loss_scale;            /* of this step; 1: none */
+    int64_t guard_ranks;          /* ranks whose numerics guard found something in this step */
+    double loss_zscore;           /* how far the loss lies above its running mean, in standard deviations; 0: unknown */
+    bool spike;                   /* further than it should */
     int64_t ranks;                /* of the job, for the figure per rank; 0: left out */
 } weft_record;
+
+/* Jumps of the loss: its distance above a running mean, in running standard deviations. */
+typedef struct weft_spike {
+    double zscore;          /* further is a spike; 0: none is */
+    int64_t window, warmup; /* steps that the running numbers remember; steps before the first can be a spike */
+    int64_t seen;           /* steps taken in: with mean and variance the state to go on from */
+    double mean, variance;
+} weft_spike;
+/* Whether the step's loss is a spike; *z: its score, 0 as long as it is unknown. Then takes the loss in, a spike as the
+ * least loss that would be one: so a single spike leaves hardly a trace, and a new level is the new normal after a few
+ * steps. A loss that is not finite is a spike of infinite score and is not taken in. LOCAL, pure in *s */
+bool weft_spike_step(weft_spike *s, double loss, double *z);
 
 /* Tokens per second of the whole job: every token counts once, whatever cp is. 0 when the time is unknown. */
 double weft_record_throughput(const weft_record *r);

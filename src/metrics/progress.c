@@ -50,7 +50,10 @@ static void overwrite(weft_progress_line *p, const char *line)
 }
 
 /* Steps that must not be overwritten by the next one, nor left out: they are what one looks for later. */
-static bool worth_keeping(const weft_record *r) { return r->skipped || !isfinite(r->loss) || r->step >= r->steps; }
+static bool worth_keeping(const weft_record *r)
+{
+    return r->skip || r->spike || !isfinite(r->loss) || r->step >= r->steps;
+}
 
 void weft_progress_step(weft_progress_line *p, double now, const weft_record *r)
 {

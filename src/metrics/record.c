@@ -7,6 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
+const char *weft_skip_name(weft_skip skip)
+{
+    static const char *const names[WEFT_SKIPS] = {"not", "no labels", "overflow", "guard", "spike"};
+    return skip >= 0 && skip < WEFT_SKIPS ? names[skip] : "unknown";
+}
+
 double weft_record_throughput(const weft_record *r)
 {
     return r->seconds > 0 ? (double)r->tokens / r->seconds : 0;
@@ -45,14 +51,17 @@ static const char *memory(double bytes, char *buf, size_t n)
 
 void weft_record_line(const weft_record *r, weft_text *out)
 {
-    char speed[40], mem[32], eta[32];
+    char speed[40], mem[32], eta[32], skip[40] = "";
+    if (r->skip) snprintf(skip, sizeof skip, " | skipped: %s", weft_skip_name(r->skip));
     /* A narrow terminal shows the first fields only: those that one waits for come first. */
     weft_text_add(out, "step %5lld/%lld | loss %.4f%s | gnorm %.2f | %s tok/s | eta %s", (long long)r->step,
-                  (long long)r->steps, unsigned_nan(r->loss), r->skipped ? " | skipped" : "",
+                  (long long)r->steps, unsigned_nan(r->loss), skip,
                   unsigned_nan(r->grad_norm), thousands(weft_record_throughput(r), speed, sizeof speed),
                   weft_format_duration(r->eta_seconds, eta, sizeof eta));
     weft_text_add(out, " | lr %.2e | comm %.0f%% (%.0f%% exposed) | mem %s", r->lr, 100 * r->comm_share,
                   100 * r->exposed_share, memory(r->memory_bytes, mem, sizeof mem));
+    if (r->loss_scale != 0 && r->loss_scale != 1) weft_text_add(out, " | scale %g", r->loss_scale);
+    if (r->spike) weft_text_add(out, " | spike, z %.1f", r->loss_zscore);
 }
 
 double weft_resident_bytes(void)

@@ -24,4 +24,17 @@ weft_status weft_optim_update(weft_optim *o, void *weights, const void *gradient
                               int64_t step);
 void *weft_optim_state(weft_optim *o, int which); /* (R) 0: first moment, 1: second */
 
+/* ---- loss scaling for fp16 --------------------------------------------------------------------------- */
+
+/* Gradients are taken of scale x loss, so that small ones do not vanish in 16 bits. A step whose norm is not finite is
+ * left out by all ranks alike and halves the scale; `interval` good steps in a row double it. */
+typedef struct weft_scaler {
+    double scale, least, most; /* powers of two */
+    int64_t interval, good;    /* good: steps since the scale last changed */
+    int64_t skipped;           /* steps that were left out so far */
+} weft_scaler;
+weft_scaler weft_scaler_start(double scale, int64_t interval); /* scale 0: the usual start, 65536 */
+/* After a step: whether its norm was finite. Returns whether the step is to be taken. LOCAL, pure in *s */
+bool weft_scaler_update(weft_scaler *s, bool finite);
+
 #endif

@@ -131,6 +131,24 @@ static const weft_opt table[] = {
     {"optim.decay_steps", "lr-decay-iters", NULL, WEFT_OPT_INT, OFF(decay_steps), "0", NULL, 0, 1e12,
      "cosine decay ends here (0: with the last step)", T},
 
+    {"optim.loss_scale", "loss-scale", NULL, WEFT_OPT_TEXT, OFF(loss_scale), "auto", NULL, NO_LIMIT,
+     "gradients of so much times the loss: dynamic, or a power of two (auto: dynamic with fp16, else 1)", T | V},
+    {"optim.loss_scale_interval", "loss-scale-interval", NULL, WEFT_OPT_INT, OFF(loss_scale_interval),
+     "2000", NULL, 1, 1e12, "steps without overflow after which a dynamic loss scale doubles", T},
+
+    {"guard.policy", "guard", NULL, WEFT_OPT_ENUM, OFF(guard), "warn", "off|warn|skip|stop", NO_LIMIT,
+     "on NaN, infinity or a too large number in what leaves a rank: name it, leave the step out, end the run", T | B},
+    {"guard.limit", "guard-limit", NULL, WEFT_OPT_REAL, OFF(guard_limit), "1e4", NULL, 1e-30, 1e300,
+     "larger magnitudes are too large for --guard (of gradients: as they are without loss scale)", T | B},
+    {"spike.zscore", "spike-zscore", NULL, WEFT_OPT_REAL, OFF(spike_zscore), "6", NULL, 0, 1e12,
+     "a loss so many standard deviations above its running mean is a spike (0: none is)", T},
+    {"spike.window", "spike-window", NULL, WEFT_OPT_INT, OFF(spike_window), "64", NULL, 2, 1e12,
+     "steps that the running mean and deviation remember", T},
+    {"spike.warmup", "spike-warmup", NULL, WEFT_OPT_INT, OFF(spike_warmup), "32", NULL, 2, 1e12,
+     "no spike before so many steps", T},
+    {"spike.policy", "spike-policy", NULL, WEFT_OPT_ENUM, OFF(spike_policy), "warn", "warn|skip|stop", NO_LIMIT,
+     "on a spike: say so, leave the step's update out, or end the run", T},
+
     {"eval.interval", "eval-interval", NULL, WEFT_OPT_INT, OFF(eval_interval), "0", NULL, 0, 1e12,
      "evaluate every so many steps (0: at the end only)", T},
     {"eval.sequences", "eval-sequences", NULL, WEFT_OPT_INT, OFF(eval_sequences), "8", NULL, 0, 1e12,
@@ -260,6 +278,7 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
         return weft_fail(WEFT_ERR_REFUSED, "isa %s is unknown; use best, ref, avx2, avx512 or amx", o->isa);
     if (run->prec == WEFT_PREC_F64) run->isa = WEFT_ISA_REF;
     if (o->cp_layout) WEFT_TRY(weft_layout_parse(o->cp_layout, &run->layout));
+    WEFT_TRY(weft_run_resolve_numerics(run, opts, o));
     return check_model_sizes(opts, o);
 }
 

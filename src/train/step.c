@@ -5,8 +5,6 @@
  * summed over dp x cp, so no parallel size appears in any formula. */
 #include "train/trainer_impl.h"
 
-#include <math.h>
-
 weft_status weft_trainer_load(weft_trainer *t, bool valid, int64_t a, int64_t first_sequence, weft_docs *docs)
 {
     int64_t B = t->run->o->micro_batch, T = t->run->o->seq_length;
@@ -59,7 +57,7 @@ static weft_status forward_micro(weft_trainer *t, int64_t a, int64_t valid, doub
     t->engine.step = t->step;
     t->engine.sequence = (a * t->run->mesh.dp + t->engine.mesh.at.dp) * B;
     WEFT_TRY(weft_engine_forward(&t->engine, t->token + a * B * T, t->target + a * B * T, &docs, true,
-                                 1.0 / (double)valid, &sum, NULL));
+                                 t->numerics.scaler.scale / (double)valid, &sum, NULL));
     t->area[a] = t->engine.area;
     *nll += sum;
     return WEFT_OK;
@@ -77,11 +75,20 @@ static weft_status run_schedule(weft_trainer *t, int64_t valid, double *nll)
 static weft_status update(weft_trainer *t, weft_record *r)
 {
     void *gradients = weft_model_gradients(t->engine.model);
-    WEFT_TRY(weft_optim_reduce(t->optim, t->engine.mesh.dp_cp, gradients));
-    r->grad_norm = weft_optim_norm(t->optim, gradients);
+    double scale = t->numerics.scaler.scale; /* before the step's norm changes it */
     r->lr = weft_lr_at(&t->optim_options, t->step);
-    WEFT_TRY(
-        weft_optim_update(t->optim, weft_model_weights(t->engine.model), gradients, r->grad_norm, r->lr, t->step + 1));
+    WEFT_TRY(weft_model_guard_gradients(t->engine.model, 0, weft_model_weight_count(t->engine.model)));
+    WEFT_TRY(weft_optim_reduce(t->optim, t->engine.mesh.dp_cp, gradients));
+    WEFT_TRY(weft__numerics_judge(t, r));
+    if (r->skip) return WEFT_OK;
+    if (scale != 1)
+        t->engine.kern.op[t->run->prec].scale(gradients, 1 / scale, weft_model_weight_count(t->engine.model),
+                                              t->ctx->threads);
+    r->grad_norm = weft_optim_norm(t->optim, gradients);
+    WEFT_TRY(weft__numerics_norm(t, r));
+    if (r->skip) return WEFT_OK;
+    WEFT_TRY(weft_optim_update(t->optim, weft_model_weights(t->engine.model), gradients, r->grad_norm, r->lr,
+                               ++t->numerics.updates));
     weft_model_weights_changed(t->engine.model);
     return WEFT_OK;
 }
@@ -94,6 +101,7 @@ static void fill_record(weft_trainer *t, weft_record *r, double begin, const wef
     r->step = t->step;
     r->steps = o->steps;
     r->ranks = t->ctx->world;
+    r->skips = t->numerics.skips;
     r->seconds = weft_now(&t->ctx->clock) - begin;
     r->tokens = t->accumulation * o->micro_batch * o->seq_length * t->run->mesh.dp;
     r->comm_share = (after.flight_seconds - before->flight_seconds) / r->seconds;
@@ -129,21 +137,18 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
     weft_counters before;
     weft_world_counters(t->world, &before);
     *r = (weft_record){0};
+    weft__numerics_begin(t, r);
     bool reversed = WEFT_PLANTED(reversed_groups) && t->ctx->rank == 1;
     if (reversed) WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
     weft_part outer = weft_part_begin(&t->ctx->parts, WEFT_PART_DATA);
     WEFT_TRY(load_step(t, &r->valid_tokens));
     weft_part_end(&t->ctx->parts, outer);
-    r->skipped = r->valid_tokens == 0;
-    if (!r->skipped) {
+    if (r->valid_tokens == 0) r->skip = WEFT_SKIP_LABELS;
+    else {
         weft_model_zero_gradients(t->engine.model);
         WEFT_TRY(run_schedule(t, r->valid_tokens, &nll));
         if (!reversed) WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
         r->loss = nll / (double)r->valid_tokens;
-        if (!isfinite(r->loss))
-            return weft_fail(WEFT_ERR_NUMERIC,
-                             "the loss of step %lld is not finite; lower optim.lr or look at the data",
-                             (long long)t->step + 1);
         WEFT_TRY(update(t, r));
     }
     WEFT_TRY(measure_imbalance(t, attention, r));

@@ -76,8 +76,10 @@ static weft_status one_step(bench *b)
     weft_model *m = b->engine.model;
     void *gradients = weft_model_gradients(m);
     double n = (double)(b->docs.B * b->docs.T), nll = 0;
+    weft_guard_begin(&b->ctx->guard, b->step + 1, 1, false);
     weft_model_zero_gradients(m);
     WEFT_TRY(weft_engine_run(&b->engine, b->token, b->target, &b->docs, true, 1 / n, &nll, NULL));
+    WEFT_TRY(weft_model_guard_gradients(m, 0, weft_model_weight_count(m)));
     WEFT_TRY(weft_optim_reduce(b->optim, b->engine.mesh.dp_cp, gradients));
     double norm = weft_optim_norm(b->optim, gradients);
     WEFT_TRY(weft_optim_update(b->optim, weft_model_weights(m), gradients, norm, b->run->o->lr, ++b->step));
@@ -177,6 +179,7 @@ weft_status weft_bench_step_run(weft_world *world, const weft_run *run, weft_ste
 {
     bench b = {.ctx = weft_world_ctx(world), .run = run};
     *out = (weft_step_bench){0};
+    b.ctx->guard = run->guard;
     WEFT_TRY(weft_arena_create(&b.arena, &b.ctx->mem, "bench", NULL));
     weft_status st = open(&b, world);
     if (st >= 0) st = measure(&b, out);

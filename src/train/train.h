@@ -32,6 +32,9 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     int64_t steps, seq_length, micro_batch, global_batch, compare_steps;
     double lr, min_lr, beta1, beta2, adam_eps, weight_decay, clip;
     int64_t warmup_steps, decay_steps;
+    const char *loss_scale, *guard, *spike_policy;
+    double guard_limit, spike_zscore;
+    int64_t loss_scale_interval, spike_window, spike_warmup;
     int64_t eval_interval, eval_sequences, save_interval;
     const char *save_dtype;
 
@@ -63,6 +66,11 @@ typedef struct weft_run { /* the options, checked and resolved */
     weft_isa isa;
     weft_layout layout;
     weft_mesh_shape mesh;
+    double loss_scale;      /* to begin with */
+    bool loss_scale_dynamic;
+    weft_guard guard;       /* policy and limit */
+    weft_spike spike;       /* before the first step */
+    weft_guard_policy spike_policy; /* warn, skip or stop */
     bool dropout_given, seed_given; /* --dropout 0 and --seed 1 are asked for too, against what a case says */
     weft_cp_options cp;
     weft_profile profile; /* cp.profile points here when a file was given: a copy must not outlive its original */

@@ -132,7 +132,7 @@ weft_status weft_train_step(weft_train *t, weft_train_report *report)
                               .exposed_share = r.exposed_share,
                               .bytes_logical = r.bytes_logical,
                               .memory_bytes = r.memory_bytes,
-                              .skipped = r.skipped};
+                              .skipped = r.skip != WEFT_SKIP_NOT};
     memcpy(report, &full, size);
     return WEFT_OK;
 }

@@ -81,6 +81,7 @@ static weft_status open_all(weft_trainer *t, weft_world *world, bool train)
     const weft_run_options *o = t->run->o;
     WEFT_TRY(weft_run_model_config(t->run, &t->config));
     WEFT_TRY(check_batch(t->run, &t->accumulation));
+    weft__numerics_open(&t->numerics, t->run);
     WEFT_TRY(weft_arena_create(&t->arena, &t->ctx->mem, "trainer", NULL));
     WEFT_TRY(open_data(t));
     WEFT_TRY(alloc_sequences(t));

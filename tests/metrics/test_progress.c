@@ -79,11 +79,11 @@ static void test_kept_steps(void **state)
     weft_progress_init(&p, collect, &sink, 200, true, false);
     for (int i = 1; i <= 50; i++) {
         weft_record r = step(i, 100);
-        r.skipped = i == 20;
+        r.skip = i == 20 ? WEFT_SKIP_LABELS : WEFT_SKIP_NOT;
         if (i == 30) r.loss = NAN;
         weft_progress_step(&p, 1e-4 * i, &r);
     }
-    assert_int_equal(count("| skipped | "), 1);
+    assert_int_equal(count("| skipped: no labels | "), 1);
     assert_int_equal(count("loss nan"), 1);
     assert_int_equal(count("step "), 3); /* with the first */
 }

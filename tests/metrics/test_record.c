@@ -32,10 +32,10 @@ static void test_line(void **state)
     weft_record r = example();
     line_is(&r, "step   120/2000 | loss 3.4412 | gnorm 0.91 | 18,204 tok/s | eta 0:41:07 | lr 2.90e-04 | comm 7% (2% "
                 "exposed) | mem 1.2 GiB");
-    r = (weft_record){.step = 1, .steps = 5, .loss = -NAN, .grad_norm = INFINITY, .lr = 0, .tokens = 7, .skipped = true,
-                      .memory_bytes = 1023, .eta_seconds = NAN};
-    line_is(&r, "step     1/5 | loss nan | skipped | gnorm inf | 0 tok/s | eta - | lr 0.00e+00 | comm 0% (0% exposed) "
-                "| mem 1023 B");
+    r = (weft_record){.step = 1, .steps = 5, .loss = -NAN, .grad_norm = INFINITY, .lr = 0, .tokens = 7, .skip = WEFT_SKIP_OVERFLOW,
+                      .memory_bytes = 1023, .eta_seconds = NAN, .loss_scale = 32768, .spike = true, .loss_zscore = 7.25};
+    line_is(&r, "step     1/5 | loss nan | skipped: overflow | gnorm inf | 0 tok/s | eta - | lr 0.00e+00 | comm 0% (0% "
+                "exposed) | mem 1023 B | scale 32768 | spike, z 7.2");
 }
 
 static void test_thousands(void **state)
@@ -102,14 +102,20 @@ static void test_json(void **state)
     assert_true(json_is_false(json_object_get(o, "skipped")));
     assert_null(json_object_get(o, "nonfinite"));
     assert_null(json_object_get(o, "ranks"));
+    assert_null(json_object_get(o, "skip_reason"));
     json_decref(o);
-    r.loss = NAN, r.eta_seconds = -INFINITY, r.skipped = true;
+    r.loss = NAN, r.eta_seconds = -INFINITY, r.skip = WEFT_SKIP_GUARD, r.skips = 3, r.guard_ranks = 2;
+    r.loss_scale = 512;
     assert_ok(weft_jsonl_write(j, &r));
     weft_jsonl_close(j);
     o = line_of(path, 1);
     assert_true(json_is_null(json_object_get(o, "loss")));
     assert_true(json_is_null(json_object_get(o, "eta_seconds")));
     assert_true(json_is_true(json_object_get(o, "skipped")));
+    assert_string_equal(json_string_value(json_object_get(o, "skip_reason")), "guard");
+    assert_int_equal(json_integer_value(json_object_get(o, "skips")), 3);
+    assert_int_equal(json_integer_value(json_object_get(o, "guard_ranks")), 2);
+    assert_true(real_of(o, "loss_scale") == 512);
     const json_t *bad = json_object_get(o, "nonfinite");
     assert_int_equal(json_array_size(bad), 2);
     assert_string_equal(json_string_value(json_array_get(bad, 0)), "loss");

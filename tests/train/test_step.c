@@ -35,7 +35,7 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
         r->hash[ctx->rank][s] = test_hash(weft_model_weights(e->model), (size_t)n * weft_dtype_size(R));
         r->allocations[ctx->rank][s] = ctx->mem.allocations;
         if (ctx->rank == 0)
-            r->loss[s] = record.loss, r->norm[s] = record.grad_norm, r->skipped[s] = record.skipped,
+            r->loss[s] = record.loss, r->norm[s] = record.grad_norm, r->skipped[s] = record.skip == WEFT_SKIP_LABELS,
             r->tokens = record.tokens;
     }
     if (ctx->rank == 0 && st >= 0) {
