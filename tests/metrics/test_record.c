@@ -32,8 +32,18 @@ static void test_line(void **state)
     weft_record r = example();
     line_is(&r, "step   120/2000 | loss 3.4412 | gnorm 0.91 | 18,204 tok/s | eta 0:41:07 | lr 2.90e-04 | comm 7% (2% "
                 "exposed) | mem 1.2 GiB");
-    r = (weft_record){.step = 1, .steps = 5, .loss = -NAN, .grad_norm = INFINITY, .lr = 0, .tokens = 7, .skip = WEFT_SKIP_OVERFLOW,
-                      .memory_bytes = 1023, .eta_seconds = NAN, .loss_scale = 32768, .spike = true, .loss_zscore = 7.25};
+    r = (weft_record){.step = 1,
+                      .steps = 5,
+                      .loss = -NAN,
+                      .grad_norm = INFINITY,
+                      .lr = 0,
+                      .tokens = 7,
+                      .skip = WEFT_SKIP_OVERFLOW,
+                      .memory_bytes = 1023,
+                      .eta_seconds = NAN,
+                      .loss_scale = 32768,
+                      .spike = true,
+                      .loss_zscore = 7.25};
     line_is(&r, "step     1/5 | loss nan | skipped: overflow | gnorm inf | 0 tok/s | eta - | lr 0.00e+00 | comm 0% (0% "
                 "exposed) | mem 1023 B | scale 32768 | spike, z 7.2");
 }
