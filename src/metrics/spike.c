@@ -1,7 +1,8 @@
 /* spike.c — jumps of the loss, by its z-score against an exponentially weighted mean and variance.
  *
  * x enters with weight a = 2 / (window + 1), as in a moving average of that many steps; the first steps with 1 / n,
- * which makes plain mean and variance of them. With d = x - mean:  mean += a d,  variance = (1 - a) (variance + a d^2). */
+ * which makes plain mean and variance of them. With d = x - mean:
+ *   mean += a d,   variance = (1 - a) (variance + a d^2) */
 #include "metrics/metrics.h"
 
 #include <math.h>
