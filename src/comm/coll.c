@@ -4,7 +4,7 @@
  *
  * Everything goes directly from its owner to its reader: on one machine a message costs a copy whatever its
  * path, so a ring's hops would only add copies. The bytes sent are those of a ring (docs/maths/context_parallel.md). */
-#include "comm/pattern.h"
+#include "comm/parts.h"
 #include "comm/reduce.h"
 #include "comm/world.h"
 
@@ -44,67 +44,11 @@ static batch open_batch(weft_comm *c, int tag) { return (batch){.c = c, .tag = t
  * because they have passed that window or are in it. */
 static int window_end(int P, int first) { return P - first < WEFT_COLL_WINDOW ? P : first + WEFT_COLL_WINDOW; }
 
-/* ---- parts ------------------------------------------------------------------------------------------------ */
-
-/* One part per rank, in rank order: as counted, or as even as can be. */
-typedef struct parts {
-    const int64_t *counts; /* NULL: even shares of `total` */
-    int64_t total;
-    int P;
-} parts;
-
-static int64_t part_len(const parts *p, int i)
-{
-    return p->counts ? p->counts[i] : weft_share_begin(p->total, p->P, i + 1) - weft_share_begin(p->total, p->P, i);
-}
-
-static weft_status count_parts(parts *out, const int64_t *counts, int P, size_t size, const char *what)
-{
-    *out = (parts){.counts = counts, .P = P};
-    for (int i = 0; i < P; i++)
-        if (counts[i] < 0 || __builtin_add_overflow(out->total, counts[i], &out->total))
-            return weft_fail(WEFT_ERR_REFUSED, "%s: the counts do not fit into memory sizes", what);
-    size_t bytes;
-    return weft_size_of(out->total, size, what, &bytes);
-}
-
 /* Sizes in bytes are counts of bytes: what does not fit into int64_t does not fit into memory either. */
 static weft_status byte_parts(parts *out, const size_t *bytes, int P, const char *what)
 {
     return count_parts(out, (const int64_t *)bytes, P, 1, what);
 }
-
-/* A rank and where its part begins, kept while going from rank to rank: P places in P steps. */
-typedef struct walk { const parts *p; int i; int64_t begin; } walk;
-
-static walk walk_from(const parts *p, int i)
-{
-    walk w = {p, i, 0};
-    if (!p->counts) w.begin = weft_share_begin(p->total, p->P, i);
-    for (int j = 0; j < i && p->counts; j++) w.begin += p->counts[j];
-    return w;
-}
-
-static void walk_up(walk *w)
-{
-    w->begin += part_len(w->p, w->i);
-    if (++w->i == w->p->P) w->i = 0, w->begin = 0;
-}
-
-static void walk_down(walk *w)
-{
-    if (w->i == 0) w->i = w->p->P, w->begin = w->p->total;
-    w->begin -= part_len(w->p, --w->i);
-}
-
-/* base + n elements; an empty buffer may be NULL, to which C allows to add nothing, not even 0. */
-static char *shifted(const void *base, int64_t n, size_t size)
-{
-    char *p = (char *)(uintptr_t)base;
-    return n == 0 ? p : p + (size_t)n * size;
-}
-
-static size_t len_bytes(const walk *w, size_t size) { return (size_t)part_len(w->p, w->i) * size; }
 
 /* ---- moving -------------------------------------------------------------------------------------------- */
 

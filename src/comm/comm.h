@@ -236,6 +236,38 @@ weft_status weft_barrier(weft_comm *c);
 /* Every rank gets the worst status of all; a rank that was fine gets the message of the first that was not. */
 weft_status weft_agree(weft_comm *c, weft_status mine);
 
+/* n things over P ranks, as even as can be: rank i has [begin(i), begin(i+1)). LOCAL, pure */
+int64_t weft_share_begin(int64_t n, int P, int i);
+
+/* ---- collectives that go on while the rank computes -------------------------------------------------- */
+
+/* Operations of one group that are started and then go on by themselves: in weft_progress, which kernels' poll calls,
+ * and while the rank waits for anything else. They are carried out in the order of starting, which must be the same on
+ * all ranks of the group. Starting never waits, and nothing allocates after the creation.
+ *
+ * Arrays are cut into a part per rank, in rank order: of counts[i] elements (kept by the caller until the end), or with
+ * counts NULL into even shares of `total` (weft_share_begin). Nobody touches the arrays until the operation is done.
+ * *op, where not NULL, is what the other calls know the operation by. */
+typedef struct weft_stream weft_stream;
+/* For `ops` operations at once. work_bytes: room for what is on its way to a sum; sums travel in pieces that fit (a few
+ * elements of every rank at least). The same on all ranks. LOCAL; streams of a group are created in one order. */
+weft_status weft_stream_create(weft_stream **out, weft_arena *arena, weft_comm *c, int ops, size_t work_bytes);
+/* With operations under way the world ends, with this thread's last error: nobody would wait for them. LOCAL */
+void weft_stream_destroy(weft_stream *s);
+/* As weft_reduce_scatter, in place when recv is this rank's part of send; the sums are taken in the order first,
+ * first + 1, ..., first - 1 of the ranks. A rank that is the same everywhere makes the bits of an element independent
+ * of whose part it is in; this rank + 1 gives those of weft_reduce_scatter. */
+weft_status weft_stream_reduce_scatter(weft_stream *s, const void *send, void *recv, const int64_t *counts,
+                                       int64_t total, weft_dtype t, int first, int64_t *op);
+/* As weft_all_gather, by elements. */
+weft_status weft_stream_all_gather(weft_stream *s, const void *send, void *recv, const int64_t *counts, int64_t total,
+                                   weft_dtype t, int64_t *op);
+bool weft_stream_done(const weft_stream *s, int64_t op); /* LOCAL, moves nothing */
+/* Waits for the operation and for all that were started before; deadlines as of all waits. */
+weft_status weft_stream_finish(weft_stream *s, int64_t op);
+/* Time so far with an operation under way, and that in which the rank waited for one. LOCAL */
+void weft_stream_seconds(const weft_stream *s, double *under_way, double *waited);
+
 /* For tests: lets a fault act at a site (base/fault.h); one that strays calls another collective of the group than the
  * ranks at this site expect. `nan` as in weft_fault_pass. LOCAL but for a stray. */
 weft_status weft_comm_fault(weft_comm *c, const char *site, bool *nan);

@@ -204,7 +204,8 @@ void weft_req_finish_at(weft_req *req, int state, double at)
 const char *weft_tag_name(int tag, char *buf, size_t n)
 {
     static const char *const names[] = {"all_gather", "reduction", "all_to_all", "broadcast", "barrier"};
-    if (tag >= WEFT_TAG_GATHER && tag <= WEFT_TAG_BARRIER) return names[tag - WEFT_TAG_GATHER];
+    if (tag >= WEFT_TAG_STREAM) return "stream";
+    if (tag >= WEFT_TAG_GATHER) return names[tag - WEFT_TAG_GATHER];
     snprintf(buf, n, "tag %d", tag);
     return buf;
 }
@@ -272,29 +273,28 @@ static weft_status timed_out(const weft_req *r)
 
 /* ---- waiting ------------------------------------------------------------------------------------------ */
 
-static bool finished(const weft_req *r) { return r->state == WEFT_REQ_IDLE || r->state == WEFT_REQ_DONE; }
-
 /* One look at the world. A failure elsewhere is read before progress and judged after it: a peer that
  * reports a wrong size puts the report into the mailbox first, so both ends get that error. */
 static weft_status poll_once(weft_world *w, const weft_req *r, bool *moved)
 {
     weft_status failure = w->tp->failure ? w->tp->failure(w->ep) : WEFT_OK;
     *moved = w->tp->progress && w->tp->progress(w->ep);
+    *moved |= weft_streams_advance(w);
     if (w->mismatched) return weft_world_fail(w, mismatch(w->mismatched));
     WEFT_TRY(weft_world_good(w)); /* the transport itself may have refused what came */
-    if (failure != WEFT_OK && !finished(r)) return weft_world_fail(w, failure);
+    if (failure != WEFT_OK && !weft_req_complete(r)) return weft_world_fail(w, failure);
     return WEFT_OK;
 }
 
 weft_status weft_test(weft_req *req, bool *done)
 {
-    *done = finished(req);
+    *done = weft_req_complete(req);
     if (*done) return WEFT_OK;
     weft_world *w = req->comm->world;
     bool moved;
     WEFT_TRY(weft_world_good(w));
     WEFT_TRY(poll_once(w, req, &moved));
-    *done = finished(req);
+    *done = weft_req_complete(req);
     return WEFT_OK;
 }
 
@@ -315,10 +315,10 @@ static weft_status wait_one(weft_world *w, const weft_req *r, double begin, weft
     enum { LASTS_MS = 20 };
     bool lasts = false, told = false;
     weft_status st = WEFT_OK;
-    for (int round = 0; st == WEFT_OK && !finished(r);) {
+    for (int round = 0; st == WEFT_OK && !weft_req_complete(r);) {
         bool moved;
         st = poll_once(w, r, &moved);
-        if (st != WEFT_OK || finished(r)) break;
+        if (st != WEFT_OK || weft_req_complete(r)) break;
         if (weft_deadline_look(&w->ctx->clock, deadline)) st = weft_world_fail(w, timed_out(r));
         else if (!lasts && deadline->looked > begin + LASTS_MS * 1e-3) lasts = true, told = tell_collective(w, r);
         round = moved ? 0 : round + 1;
@@ -341,7 +341,7 @@ weft_status weft_wait_all(weft_req *reqs, int n)
     weft_part outer = weft_part_begin(&w->ctx->parts, WEFT_PART_EXCHANGE);
     weft_status st = WEFT_OK;
     for (int i = first; i < n && st == WEFT_OK; i++) {
-        if (finished(&reqs[i])) continue;
+        if (weft_req_complete(&reqs[i])) continue;
         st = weft_world_good(w);
         if (st != WEFT_OK) break;
         if (w->tp->waiting) w->tp->waiting(w->ep, (int)reqs[i].priv[WEFT_REQ_PEER]);
@@ -360,4 +360,5 @@ weft_status weft_wait(weft_req *req) { return weft_wait_all(req, 1); }
 void weft_progress(weft_world *w)
 {
     if (w->failed == WEFT_OK && w->tp->progress) w->tp->progress(w->ep);
+    weft_streams_advance(w);
 }

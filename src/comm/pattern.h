@@ -3,7 +3,7 @@
 #ifndef WEFT_COMM_PATTERN_H
 #define WEFT_COMM_PATTERN_H
 
-#include <stdint.h>
+#include "comm/comm.h"
 
 /* Ring: blocks travel to next; at hop h a rank holds the block of (r - h) mod P. */
 int weft_ring_next(int P, int r);
@@ -26,8 +26,5 @@ int weft_tree_child(int P, int r, int root, int i);
 int weft_dissemination_rounds(int P);
 int weft_dissemination_to(int P, int r, int round);
 int weft_dissemination_from(int P, int r, int round);
-
-/* n things over P ranks, as even as can be: rank i has [begin(i), begin(i+1)). */
-int64_t weft_share_begin(int64_t n, int P, int i);
 
 #endif

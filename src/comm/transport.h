@@ -17,6 +17,10 @@ enum { WEFT_CAP_PEER_MEMORY = 1 }; /* a rank can read a neighbour's buffers in p
 
 /* States of weft_req. A zeroed request counts as complete. */
 enum { WEFT_REQ_IDLE = 0, WEFT_REQ_POSTED, WEFT_REQ_DONE, WEFT_REQ_MISMATCH };
+static inline bool weft_req_complete(const weft_req *r)
+{
+    return r->state == WEFT_REQ_IDLE || r->state == WEFT_REQ_DONE;
+}
 
 /* In weft_req.flags. */
 enum {

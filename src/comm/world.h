@@ -16,7 +16,10 @@ enum { WEFT_COLL_WINDOW = 32 };
 
 /* Tags of collectives, above the caller's. One tag per kind is enough: messages of one pair, comm and tag
  * arrive in order, and collectives of one comm follow one another on every rank. */
-enum { WEFT_TAG_GATHER = WEFT_TAG_USER_MAX, WEFT_TAG_REDUCE, WEFT_TAG_A2A, WEFT_TAG_BROADCAST, WEFT_TAG_BARRIER };
+enum {
+    WEFT_TAG_GATHER = WEFT_TAG_USER_MAX, WEFT_TAG_REDUCE, WEFT_TAG_A2A, WEFT_TAG_BROADCAST, WEFT_TAG_BARRIER,
+    WEFT_TAG_STREAM /* and above: one for each stream of a comm, as two may be under way at once */
+};
 const char *weft_tag_name(int tag, char *buf, size_t n);
 
 typedef struct weft_flight { /* time with at least one transfer in flight */
@@ -33,6 +36,7 @@ struct weft_comm {
     char name[WEFT_COMM_NAME];
     weft_counters counters; /* flight_seconds lives in `flight` */
     weft_flight flight;
+    int streams; /* created so far */
     weft_comm *next, *prev; /* the world's list */
 };
 
@@ -55,6 +59,7 @@ struct weft_world {
     uint32_t next_comm;
     uint64_t groups_hash; /* of all groups so far; equal on all ranks */
     weft_comm *comms, *all;
+    weft_stream *streams; /* go on in every look at the world */
     weft_counters dead; /* of destroyed comms */
     weft_flight flight;
     /* Of collectives, which follow one another on a rank whatever their groups: none allocates in every step. */
@@ -86,6 +91,8 @@ weft_status weft_world_fail(weft_world *w, weft_status st);
 weft_status weft_world_good(const weft_world *w);
 /* At least so many bytes, at most WEFT_SCRATCH_BYTES, until the next call. */
 weft_status weft_world_scratch(weft_world *w, size_t bytes, char **out);
+/* Lets all streams do what they can without waiting; true when something moved. */
+bool weft_streams_advance(weft_world *w);
 void weft_flight_begin(weft_flight *f, double now);
 void weft_flight_end(weft_flight *f, double now);
 double weft_flight_seconds(const weft_flight *f, double now);

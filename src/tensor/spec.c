@@ -15,6 +15,7 @@ void weft_spec_uncut(weft_spec *s)
     s->own_count = s->count;
     s->sum = WEFT_SUM_NOT;
     s->shared = (weft_span){0, 0};
+    s->ends = false;
 }
 
 int64_t weft_spec_whole_count(const weft_spec *s)

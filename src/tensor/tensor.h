@@ -121,6 +121,8 @@ typedef struct weft_spec {
     weft_spec_sum sum;
     weft_span shared;   /* WEFT_SUM_SHARED: a range of the cut dimension of the whole that holds all those heads, the
                            same on every rank, whatever it has of it: who has not adds 0 */
+    bool ends;          /* first and last stage of a pipeline have it (a tied embedding): their gradients are added, and
+                           the first counts it */
 } weft_spec;
 
 /* Fills in what says that all of the tensor is here and this rank's: whole, cut_dim, own, sum. LOCAL, pure */
