@@ -112,7 +112,7 @@ static void fill(weft_cp_plan *plan)
     plan->pair_capacity = plan->strategy->context ? 0 : weft__cp_pair_capacity(plan);
     plan->run.threads = plan->ctx->threads;
     plan->run.charge = plan->kern->charge;
-    if (plan->options.overlap && plan->P > 1) {
+    if (plan->options.overlap && weft_world_size(plan->world) > 1) {
         plan->run.poll = poll;
         plan->run.poll_ud = plan->world;
     }

@@ -36,12 +36,12 @@ void weft__residual_gradient(const weft__pass *p)
     weft__part_end(p, outer);
 }
 
-weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool keep, weft__acts *a)
+weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool keep, bool sent, weft__acts *a)
 {
     const weft_model_config *c = &m->config;
     int64_t S = rows, H = c->H, Hkv = c->Hkv, D = c->D;
     *a = (weft__acts){0};
-    WEFT_TRY(weft_arena_alloc(arena, S * c->C, m->rs, "residual", &a->x_in));
+    if (!sent) WEFT_TRY(weft_arena_alloc(arena, S * c->C, m->rs, "residual", &a->x_in));
     WEFT_TRY(weft_arena_alloc(arena, S * c->C, m->cs, "normed", &a->n1));
     a->x_mid = a->x_in;
     a->n2 = a->n1;
@@ -72,7 +72,7 @@ weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, int64_t 
     *s = (weft__scratch){0};
     WEFT_TRY(weft_arena_alloc(arena, rows * c->F, m->cs, "scratch", &s->act));
     if (!backward) return WEFT_OK;
-    WEFT_TRY(weft_arena_alloc(arena, rows * c->C, m->rs, "scratch", &s->dx));
+    if (m->first_stage && m->last_stage) WEFT_TRY(weft_arena_alloc(arena, rows * c->C, m->rs, "scratch", &s->dx));
     s->dxc = s->dx;
     if (m->rt != m->ct) WEFT_TRY(weft_arena_alloc(arena, rows * c->C, m->cs, "scratch", &s->dxc));
     WEFT_TRY(weft_arena_alloc(arena, rows * c->C, m->cs, "scratch", &s->dn));

@@ -42,7 +42,7 @@ static weft_status alloc_decoder(weft_decoder *d)
                          (long long)d->max);
     WEFT_TRY(weft_attn_check(&desc));
     WEFT_TRY(weft_arena_alloc(d->arena, all, m->cs, "cache", (void **)&d->cache));
-    WEFT_TRY(weft__acts_alloc(m, d->arena, S, false, &d->acts));
+    WEFT_TRY(weft__acts_alloc(m, d->arena, S, false, false, &d->acts));
     WEFT_TRY(weft__scratch_alloc(m, d->arena, S, false, &d->scratch));
     WEFT_TRY(weft_arena_alloc(d->arena, S * c->H * c->D, m->rs, "attention", &d->acc));
     size_t work = m->op->attn.work_bytes(&desc, m->ctx->threads);
@@ -62,6 +62,8 @@ weft_status weft_decoder_create(weft_decoder **out, weft_model *m, int64_t max_t
     *out = NULL;
     if (max_tokens < 1) return weft_fail(WEFT_ERR_REFUSED, "decoder: room for %lld tokens; at least 1 works",
                                          (long long)max_tokens);
+    if (!m->first_stage || !m->last_stage)
+        return weft_fail(WEFT_ERR_REFUSED, "decoder: a stage of a pipeline has some layers only; generate with --pp 1");
     if (m->family->learned_positions && max_tokens > m->config.max_position)
         return weft_fail(WEFT_ERR_REFUSED, "decoder: room for %lld tokens; this model has learned positions below %s = "
                          "%lld only", (long long)max_tokens, m->family->keys->max_position,

@@ -25,10 +25,16 @@ static weft_status check_options(const weft_model_options *o)
     return WEFT_OK;
 }
 
-static weft_status check_place(const weft_model_place *place)
+static weft_status check_place(const weft_model_place *place, const weft_model_config *config)
 {
-    if ((place->tp && weft_comm_size(place->tp) > 1) || place->stages > 1 || place->sequence_parallel)
-        return weft_fail(WEFT_ERR_REFUSED, "model: parts of a layer (tp) and of the layers (pp) are not built; use cp");
+    int stages = weft_model_share_of(place).stages;
+    if ((place->tp && weft_comm_size(place->tp) > 1) || place->sequence_parallel)
+        return weft_fail(WEFT_ERR_REFUSED, "model: parts of a layer (tp) are not built; use cp or pp");
+    if (stages < 1 || place->stage < 0 || place->stage >= stages)
+        return weft_fail(WEFT_ERR_REFUSED, "model: stage %d of %d; stages count from 0", place->stage, stages);
+    if (stages > config->L)
+        return weft_fail(WEFT_ERR_REFUSED, "model: a pipeline of %d stages (--pp) with %lld layers; every stage needs "
+                         "one, so at most --pp %lld works", stages, (long long)config->L, (long long)config->L);
     return WEFT_OK;
 }
 
@@ -43,15 +49,20 @@ weft_model_share weft_model_share_of(const weft_model_place *place)
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
-/* Bounds of embeddings, every layer, and the tail. */
+static void add_bound(weft_model *m, int64_t bound)
+{
+    if (bound > m->bucket[m->buckets]) m->bucket[++m->buckets] = bound;
+}
+
+/* Bounds of embeddings, every layer, and the tail: what of them is on this stage. */
 static weft_status make_buckets(weft_model *m)
 {
-    m->buckets = (int)m->config.L + 2;
-    WEFT_TRY(WEFT_NEW(m->arena, m->buckets + 1, "tables", &m->bucket));
+    WEFT_TRY(WEFT_NEW(m->arena, m->config.L + 3, "tables", &m->bucket));
+    m->buckets = 0;
     m->bucket[0] = 0;
-    for (int64_t l = 0; l < m->config.L; l++) m->bucket[l + 1] = m->layer[l].first;
-    m->bucket[m->buckets - 1] = m->par.tail_first;
-    m->bucket[m->buckets] = m->par.count;
+    add_bound(m, m->par.embedding_count);
+    for (int64_t l = m->layers.begin; l < m->layers.end; l++) add_bound(m, m->layer[l].first + m->layer[l].count);
+    add_bound(m, m->par.count);
     return WEFT_OK;
 }
 
@@ -70,40 +81,6 @@ static weft_status alloc_parameters(weft_model *m)
                              (void **)&m->copies);
 }
 
-/* With train each layer has its buffers; otherwise all share one set, and the residual stream is one
- * buffer that every layer adds to. */
-static weft_status alloc_layers(weft_model *m)
-{
-    WEFT_TRY(WEFT_NEW0(m->arena, m->config.L, "tables", &m->acts));
-    for (int64_t l = 0; l < m->config.L; l++) {
-        if (m->train || l == 0) WEFT_TRY(weft__acts_alloc(m, m->arena, m->rows_max, m->train, &m->acts[l]));
-        else m->acts[l] = m->acts[0];
-    }
-    if (!m->train) m->x_out = m->acts[0].x_in;
-    else WEFT_TRY(weft_arena_alloc(m->arena, m->rows_max * m->config.C, m->rs, "residual", &m->x_out));
-    return WEFT_OK;
-}
-
-static weft_status alloc_ends(weft_model *m)
-{
-    int64_t S = m->rows_max, half = m->config.D / 2, V = m->config.V;
-    WEFT_TRY(weft_arena_alloc(m->arena, S * m->config.C, m->cs, "normed", &m->n_out));
-    WEFT_TRY(weft_arena_alloc(m->arena, S, m->rs, "norm statistics", &m->rstd_out));
-    WEFT_TRY(weft_arena_alloc(m->arena, S, m->rs, "norm statistics", &m->mean_out));
-    WEFT_TRY(weft_arena_alloc(m->arena, S, m->rs, "loss", &m->nll));
-    m->chunk = weft__loss_chunk(V, m->rs, S);
-    WEFT_TRY(weft_arena_alloc(m->arena, m->chunk * V, m->rs, "logits", &m->logits));
-    m->dlogits = m->logits;
-    if (m->train && m->rt != m->ct)
-        WEFT_TRY(weft_arena_alloc(m->arena, m->chunk * V, m->cs, "logits", &m->dlogits));
-    WEFT_TRY(WEFT_NEW(m->arena, S, "positions", &m->index));
-    WEFT_TRY(WEFT_NEW(m->arena, S, "positions", &m->pos));
-    if (m->config.rope.type == WEFT_ROPE_NONE) return WEFT_OK;
-    WEFT_TRY(WEFT_NEW(m->arena, S, "positions", &m->table_pos));
-    WEFT_TRY(weft_arena_alloc(m->arena, S * half, m->rs, "rotation", &m->cos));
-    return weft_arena_alloc(m->arena, S * half, m->rs, "rotation", &m->sin);
-}
-
 static weft_status alloc_all(weft_model *m)
 {
     int64_t largest;
@@ -111,9 +88,7 @@ static weft_status alloc_all(weft_model *m)
         return weft_fail(WEFT_ERR_REFUSED, "model: %lld rows of %lld elements do not fit into memory sizes",
                          (long long)m->rows_max, (long long)weft__widest(m));
     WEFT_TRY(alloc_parameters(m));
-    WEFT_TRY(alloc_layers(m));
-    WEFT_TRY(weft__scratch_alloc(m, m->arena, m->rows_max, m->train, &m->scratch));
-    return alloc_ends(m);
+    return weft__slots_alloc(m);
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------- */
@@ -142,24 +117,15 @@ static weft_status make_plans(weft_model *m, const weft_model_options *o)
 {
     weft_layer_attention kind[WEFT__MAX_PLANS];
     int n = weft_model_attention(&m->config, o, kind);
-    for (int i = 0; i < n; i++, m->plans++)
-        WEFT_TRY(weft_cp_plan_create(&m->plan[i], m->arena, m->kern, m->cp, &kind[i].problem, &o->cp));
-    m->plan_of[0] = 0;
-    m->plan_of[1] = n - 1;
-    return WEFT_OK;
-}
-
-/* Its size is the plan's to say, so it comes after the plans. */
-static weft_status alloc_kept(weft_model *m)
-{
-    size_t most = 0;
-    for (int i = 0; i < m->plans; i++) most = weft_max_size(most, weft_cp_kept_bytes(m->plan[i]));
-    for (int64_t l = 0; l < m->config.L && most > 0; l++) {
-        size_t bytes = m->train ? weft_cp_kept_bytes(weft__plan_of(m, l)) : most;
-        m->acts[l].kept = m->acts[0].kept;
-        if (m->train || l == 0)
-            WEFT_TRY(weft_arena_alloc(m->arena, (int64_t)bytes, 1, "attention kept", &m->acts[l].kept));
+    for (int i = 0; i < n; i++) {
+        weft_span here = {weft_max_i64(kind[i].first_layer, m->layers.begin),
+                          weft_min_i64(kind[i].last_layer + 1, m->layers.end)};
+        if (here.begin >= here.end) continue;
+        WEFT_TRY(weft_cp_plan_create(&m->plan[m->plans], m->arena, m->kern, m->cp, &kind[i].problem, &o->cp));
+        m->plan_layers[m->plans++] = here;
     }
+    m->plan_of[0] = 0;
+    m->plan_of[1] = m->plans - 1;
     return WEFT_OK;
 }
 
@@ -171,7 +137,7 @@ static weft_status create_local(weft_model **out, weft_ctx *ctx, const weft_mode
     weft_arena *arena;
     WEFT_TRY(weft_model_config_check(config, "model"));
     WEFT_TRY(check_options(o));
-    WEFT_TRY(check_place(place));
+    WEFT_TRY(check_place(place, config));
     WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "model", NULL));
     weft_status st = WEFT_NEW0(arena, 1, "tables", out);
     if (st < 0) weft_arena_destroy(arena);
@@ -188,6 +154,9 @@ static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, wef
     m->gemm = gemm;
     m->cp = place->cp;
     m->share = weft_model_share_of(place);
+    m->layers = weft_model_cut(config->L, m->share.stages, m->share.stage);
+    m->first_stage = m->share.stage == 0;
+    m->last_stage = m->share.stage + 1 == m->share.stages;
     m->config = *config;
     m->family = weft__family_of(config->family);
     m->prec = o->prec;
@@ -197,7 +166,9 @@ static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, wef
     m->cs = weft_dtype_size(m->ct);
     m->train = o->train;
     m->slots = o->slots;
+    m->head_slot = -1;
     m->layout = o->layout;
+    m->T = o->T;
     m->rows_max = weft_shard_max_rows(o->layout, o->B, o->T, weft_comm_size(m->cp));
     return alloc_all(m);
 }
@@ -212,7 +183,7 @@ weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *
     if (st == WEFT_OK) st = fill(m, ctx, kern, gemm, place, config, options);
     st = weft_agree(place->cp, st);
     if (st == WEFT_OK) st = make_plans(m, options);
-    if (st == WEFT_OK) st = weft_agree(place->cp, alloc_kept(m));
+    if (st == WEFT_OK) st = weft_agree(place->cp, weft__slots_alloc_kept(m));
     if (st < 0) weft_model_destroy(m);
     else *out = m;
     return st;
@@ -246,13 +217,10 @@ weft_status weft_model_whole_spec(const weft_model_config *config, weft_arena *a
     return weft__params_walk(config, &weft_model_all, arena, *spec, NULL, &par);
 }
 
-int64_t weft_model_stream_rows(const weft_model *m, const weft_shard *shard)
+int64_t weft_model_stream_rows(const weft_model *m, int64_t B)
 {
-    return shard->rows[weft_comm_rank(m->cp)];
+    return weft_shard_rows(m->layout, B, m->T, weft_comm_size(m->cp), weft_comm_rank(m->cp));
 }
-
-void *weft_model_input(weft_model *m, int slot) { return slot == 0 ? m->acts[0].x_in : NULL; }
-void *weft_model_output(weft_model *m, int slot) { return slot == 0 ? m->x_out : NULL; }
 
 void *weft_model_weights(weft_model *m) { return m->weights; }
 void *weft_model_gradients(weft_model *m) { return m->grads; }
@@ -267,16 +235,12 @@ void weft_model_zero_gradients(weft_model *m)
 
 void weft_model_describe(const weft_model *m, weft_text *out)
 {
-    const weft_model_config *c = &m->config;
-    bool windowed = m->plan_of[0] != m->plan_of[1] || (c->window > 0 && c->window_from_layer == 0);
-    if (!windowed || c->window_from_layer > 0) {
-        weft_text_add(out, "layers 0-%lld: ", (long long)(windowed ? c->window_from_layer : c->L) - 1);
-        weft_cp_describe(m->plan[m->plan_of[0]], out);
+    for (int i = 0; i < m->plans; i++) {
+        weft_span l = m->plan_layers[i];
+        weft_text_add(out, "layers %lld-%lld", (long long)l.begin, (long long)l.end - 1);
+        if (weft__windowed(&m->config, (int)l.begin)) weft_text_add(out, ", window %lld", (long long)m->config.window);
+        weft_text_add(out, ": ");
+        weft_cp_describe(m->plan[i], out);
         weft_text_add(out, "\n");
     }
-    if (!windowed) return;
-    weft_text_add(out, "layers %lld-%lld, window %lld: ", (long long)c->window_from_layer, (long long)c->L - 1,
-                  (long long)c->window);
-    weft_cp_describe(m->plan[m->plan_of[1]], out);
-    weft_text_add(out, "\n");
 }

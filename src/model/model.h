@@ -64,7 +64,7 @@ typedef struct weft_model_options {
     double dropout;          /* of attention probabilities in training passes; 0: none */
     uint64_t seed;           /* of dropout */
     bool train;              /* keeps activations and gradients */
-    int slots;
+    int slots;               /* micro-batches alive at once: each has its activations of the layers of the stage */
 } weft_model_options;
 
 /* What a model asks of attention: one problem per distinct mask, at most 2, with the layers that have it, which follow
@@ -123,21 +123,20 @@ void weft_model_zero_gradients(weft_model *model);
  * output's gradient and what travels inside a pass it looks at by itself. LOCAL */
 weft_status weft_model_guard_gradients(weft_model *model, int64_t offset, int64_t count);
 
-/* What this rank holds of one micro-batch. token, target: [rows] of its own rows, in shard order. */
+/* What this rank holds of one micro-batch. token, target: [rows] of its own rows, in shard order.
+ *
+ * Between the stages of a pipeline travel rows of the residual stream, [weft_model_stream_rows, C] (R): those of this
+ * rank's shard; with sequence_parallel its part of them. They lie where the caller says. */
 typedef struct weft_micro {
     int slot;
     const weft_shard *shard;
     const int32_t *token, *target; /* target < 0: no label */
     uint32_t step;                 /* optimizer step, for dropout's addresses */
+    void *input;   /* a stage but the first: its input, needed until the backward pass; overwritten if none follows */
+    void *output;  /* a stage but the last: where its output goes */
 } weft_micro;
-
-/* Between the stages of a pipeline travel rows of the residual stream, [weft_model_stream_rows, C] (R): those of
- * this rank's shard; with sequence_parallel its part of them. A stage but the first reads its input from
- * weft_model_input(slot) and a stage but the last leaves its output in weft_model_output(slot), until the backward
- * pass of the slot. LOCAL */
-int64_t weft_model_stream_rows(const weft_model *model, const weft_shard *shard);
-void *weft_model_input(weft_model *model, int slot);
-void *weft_model_output(weft_model *model, int slot);
+/* Of a micro-batch of B sequences, whatever its documents. LOCAL */
+int64_t weft_model_stream_rows(const weft_model *model, int64_t B);
 
 /* Forward pass; on the last stage head and loss. nll_sum: sum over this rank's valid tokens (double);
  * token_nll[rows] (R) or NULL.
@@ -148,11 +147,11 @@ void *weft_model_output(weft_model *model, int slot);
  * are refused on all ranks. Stages but the last give nll_sum 0 and write no token_nll. COLLECTIVE over tp x cp. */
 weft_status weft_model_forward(weft_model *model, const weft_micro *micro, bool for_backward, double grad_scale,
                                double *nll_sum, void *token_nll);
-/* gradients += d(sum of nll)/d(weights) * grad_scale, of the micro-batch in micro->slot, whose forward pass ran; on the
- * last stage nothing else may have run between. `stream` [stream rows, C] (R): on entry the gradient of this stage's
- * output (unless it is the last), on return that of its input; NULL with one stage. `ready` is called when a range of
- * the gradient array is final for this micro-batch (or NULL): ranges come from the end of the array to its beginning,
- * each once. COLLECTIVE over tp x cp. */
+/* gradients += d(sum of nll)/d(weights) * grad_scale, of the micro-batch in micro->slot, whose forward pass ran; other
+ * slots may have run between, but not on the last stage. `stream` [stream rows, C] (R): on entry the gradient of this
+ * stage's output (unless it is the last), on return that of its input; NULL with one stage. `ready` is called when a
+ * range of the gradient array is final for this micro-batch (or NULL): ranges come from the end of the array to its
+ * beginning, each once. COLLECTIVE over tp x cp. */
 typedef void (*weft_grad_ready)(void *ud, int64_t offset, int64_t count);
 weft_status weft_model_backward(weft_model *model, const weft_micro *micro, void *stream, weft_grad_ready ready,
                                 void *ready_ud);

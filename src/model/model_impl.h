@@ -118,6 +118,14 @@ struct weft__pass { /* one walk through the layers over `rows` rows: a micro-bat
     void *attend_ud;
 };
 
+typedef struct weft__slot { /* a micro-batch from its forward to its backward pass */
+    weft__acts *acts;        /* one per layer of the stage (weft__acts_of); without train all share their buffers */
+    int64_t *pos;            /* [S] */
+    int64_t *table_pos, table_rows; /* the positions that cos, sin are for */
+    void *cos, *sin;
+    bool pending;            /* its backward pass is to come */
+} weft__slot;
+
 enum { WEFT__MAX_PLANS = 2 }; /* full and windowed */
 
 struct weft_model {
@@ -133,8 +141,10 @@ struct weft_model {
     weft_dtype rt, ct;       /* R and C */
     size_t rs, cs;           /* their bytes */
     bool train;
-    int slots;
+    weft_span layers;        /* of this stage of the pipeline */
+    bool first_stage, last_stage;
     weft_layout layout;
+    int64_t T;               /* tokens of a whole sequence */
 
     weft_arena *arena;
     weft_spec *spec;
@@ -145,20 +155,22 @@ struct weft_model {
     char *weights, *grads;   /* (R) */
     char *copies;            /* (C) of the parameters from copies_from on; NULL when R and C are one type */
     int64_t copies_from;
-    bool pending;            /* a forward pass waits for its backward pass */
 
     int64_t rows_max, chunk; /* rows of this rank at most; rows of logits alive at once */
-    weft__acts *acts;        /* [L]; without train all rows share their buffers */
-    weft__scratch scratch;
+    int slots;
+    weft__slot *slot;
+    weft__scratch scratch;   /* dx only without a pipeline: there it is what travels */
+    int64_t *index;          /* [S] */
+
+    /* the last stage's, of one micro-batch */
     void *x_out;             /* (R) [S,C] after the last layer */
     void *n_out, *rstd_out, *mean_out;
     void *logits, *dlogits, *nll;
-    int64_t *index, *pos, *table_pos; /* [S]; table_pos: the positions that cos, sin are for */
-    int64_t table_rows;
-    void *cos, *sin;
+    int head_slot;           /* the slot whose gradient n_out holds; -1: none */
 
     int plans;
     weft_cp_plan *plan[WEFT__MAX_PLANS];
+    weft_span plan_layers[WEFT__MAX_PLANS];
     int plan_of[2];          /* of full layers, of windowed layers */
 };
 
@@ -189,6 +201,10 @@ static inline weft_cp_plan *weft__plan_of(const weft_model *m, int64_t layer)
 {
     return m->plan[m->plan_of[weft__windowed(&m->config, (int)layer)]];
 }
+static inline weft__acts *weft__acts_of(const weft_model *m, int slot, int64_t layer)
+{
+    return &m->slot[slot].acts[layer - m->layers.begin];
+}
 /* The widest row of C elements that a layer has. */
 static inline int64_t weft__widest(const weft_model *m)
 {
@@ -197,9 +213,14 @@ static inline int64_t weft__widest(const weft_model *m)
 weft_mask weft__mask(const weft_model_config *c, bool windowed);
 double weft__scale(const weft_model_config *c); /* of the scores: 1 / sqrt(D) */
 
-/* Without `keep` (no backward follows) the residual stream is one buffer, added to in place. */
-weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool keep, weft__acts *a);
+/* Without `keep` (no backward follows) the residual stream is one buffer, added to in place. With `sent` that comes
+ * from the stage before, and no x_in is made. */
+weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool keep, bool sent, weft__acts *a);
 weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool backward, weft__scratch *s);
+/* Everything that a pass needs on this stage, for m->slots micro-batches (slots.c). */
+weft_status weft__slots_alloc(weft_model *m);
+/* What plans keep; their size is theirs to say, so it comes after them. */
+weft_status weft__slots_alloc_kept(weft_model *m);
 
 /* ---- layers: forward and backward ----------------------------------------------------------------- */
 

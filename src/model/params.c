@@ -70,6 +70,8 @@ typedef struct walk { /* state of one walk over the parameters */
     weft__params *out;
     char prefix[64];      /* "model.layers.3." */
     int64_t number;       /* of the next tensor in the whole model */
+    bool elsewhere;       /* the next tensors are on other stages */
+    bool copy;            /* they are, too, and count there */
     bool overflow;
     weft_status st;
 } walk;
@@ -95,13 +97,14 @@ static void fill_spec(const walk *w, const tensor *t, weft_spec *s)
     s->sum = t->sum;
     s->shared = t->shared;
     if (t->cuts == 0) {
-        s->own_count = w->share->tp == 0 ? s->count : 0;
+        s->own_count = w->share->tp == 0 && !w->copy ? s->count : 0;
         return;
     }
     s->cut_dim = t->dim;
     s->cuts = t->cuts;
     memcpy(s->cut, t->cut, sizeof s->cut);
-    if (length(t->own) == length(t->cut[0])) return;
+    if (w->copy) s->own_count = 0;
+    if (w->copy || length(t->own) == length(t->cut[0])) return;
     int64_t inner = t->cols ? t->cols : 1;
     s->own_first = (t->own.begin - t->cut[0].begin) * inner;
     s->own_count = length(t->own) * inner;
@@ -111,6 +114,10 @@ static void fill_spec(const walk *w, const tensor *t, weft_spec *s)
 static int64_t add(walk *w, tensor t, const char *name)
 {
     int64_t shape[2] = {t.rows, t.cols}, offset = w->out->count;
+    if (w->elsewhere) {
+        w->number++;
+        return -1;
+    }
     if (w->share->tps == 1) t.cuts = 0, t.sum = WEFT_SUM_NOT;
     if (t.cuts) shape[t.dim] = 0;
     for (int i = 0; i < t.cuts; i++) shape[t.dim] += length(t.cut[i]);
@@ -252,8 +259,10 @@ static weft__layer empty_layer(const walk *w)
 
 static void walk_layers(walk *w, weft__layer *layer)
 {
+    weft_span here = weft_model_cut(w->c->L, w->share->stages, w->share->stage);
     for (int64_t i = 0; i < w->c->L && !w->overflow; i++) {
         weft__layer l = empty_layer(w);
+        w->elsewhere = i < here.begin || i >= here.end;
         snprintf(w->prefix, sizeof w->prefix, w->f->conv1d ? "transformer.h.%lld." : "model.layers.%lld.",
                  (long long)i);
         l.first = w->out->count;
@@ -264,29 +273,46 @@ static void walk_layers(walk *w, weft__layer *layer)
     }
 }
 
+/* The last stage has a tied embedding too, as its head; it counts on the first. */
+static void add_embeddings(walk *w)
+{
+    const weft_model_config *c = w->c;
+    bool first = w->share->stage == 0, last = w->share->stage + 1 == w->share->stages;
+    w->copy = !first;
+    w->elsewhere = !first && !(last && c->tied);
+    w->out->wte = add_cut(w, c->V, c->C, 0, w->out->cut.V,
+                          w->f->conv1d ? "transformer.wte.weight" : "model.embed_tokens.weight");
+    w->copy = false;
+    w->elsewhere = !first;
+    if (w->f->learned_positions)
+        w->out->wpe = add_copy(w, c->max_position, c->C, false, "transformer.wpe.weight");
+    w->out->embedding_count = w->out->count;
+}
+
+static void add_tail(walk *w)
+{
+    const weft_model_config *c = w->c;
+    weft__params *out = w->out;
+    bool last = w->share->stage + 1 == w->share->stages;
+    w->elsewhere = !last;
+    w->prefix[0] = 0;
+    out->tail_first = out->count;
+    out->norm.w = add_vector(w, c->C, w->f->conv1d ? "transformer.ln_f.weight" : "model.norm.weight");
+    if (w->f->layernorm) out->norm.b = add_vector(w, c->C, "transformer.ln_f.bias");
+    /* The head is [V, C] in every family: GPT-2 transposes its other matrices only. */
+    if (last) out->head = (weft__linear){c->C, length(out->cut.V), out->wte, -1, false};
+    if (!c->tied) out->head.w = add_cut(w, c->V, c->C, 0, out->cut.V, "lm_head.weight");
+}
+
 weft_status weft__params_walk(const weft_model_config *c, const weft_model_share *share, weft_arena *arena,
                               weft_spec *spec, weft__layer *layer, weft__params *out)
 {
     const weft__family *f = weft__family_of(c->family);
     walk w = {.c = c, .f = f, .share = share, .arena = arena, .spec = spec, .out = out, .st = WEFT_OK};
     *out = (weft__params){.wpe = -1, .norm = {-1, -1}, .cut = cuts_of(c, share)};
-    weft_span V = out->cut.V;
-
-    out->wte = add_cut(&w, c->V, c->C, 0, V, f->conv1d ? "transformer.wte.weight" : "model.embed_tokens.weight");
-    if (f->learned_positions)
-        out->wpe = add_copy(&w, c->max_position, c->C, false, "transformer.wpe.weight");
-    out->embedding_count = out->count;
-
+    add_embeddings(&w);
     walk_layers(&w, layer);
-
-    w.prefix[0] = 0;
-    out->tail_first = out->count;
-    out->norm.w = add_vector(&w, c->C, f->conv1d ? "transformer.ln_f.weight" : "model.norm.weight");
-    if (f->layernorm) out->norm.b = add_vector(&w, c->C, "transformer.ln_f.bias");
-    /* The head is [V, C] in every family: GPT-2 transposes its other matrices only. */
-    out->head = (weft__linear){c->C, length(V), out->wte, -1, false};
-    if (!c->tied) out->head.w = add_cut(&w, c->V, c->C, 0, V, "lm_head.weight");
-
+    add_tail(&w);
     if (w.overflow) return weft_fail(WEFT_ERR_REFUSED, "the model's sizes give more parameters than 63 bits count");
     return w.st;
 }
@@ -299,10 +325,10 @@ int64_t weft_model_share_params(const weft_model_config *config, const weft_mode
     return weft__params_walk(config, share, NULL, NULL, NULL, &par) == WEFT_OK ? par.count : -1;
 }
 
-/* Embeddings are looked up in R; only a tied one is an operand too. */
+/* Embeddings are looked up in R; only a tied one is an operand too, where the head is. */
 int64_t weft__operands_from(const weft_model_config *config, const weft__params *par)
 {
-    return config->tied ? 0 : par->embedding_count;
+    return config->tied && par->head.in > 0 ? 0 : par->embedding_count;
 }
 
 int64_t weft_model_share_operand_params(const weft_model_config *config, const weft_model_share *share)
