@@ -125,13 +125,14 @@ static void print_start(session *s)
     int cpus, sharers;
     weft_world_describe(s->world, transport, sizeof transport);
     weft_world_cpus(s->world, &cpus, &sharers);
-    weft_text_add(&t, "\nranks        %d (%s): cp %d x dp %d, %d thread%s each, kernels %s\n",
-                  weft_world_size(s->world), weft_world_transport(s->world), e->mesh.size.cp, e->mesh.size.dp,
-                  e->ctx->threads, e->ctx->threads > 1 ? "s" : "", weft_isa_name(e->kern.isa));
+    weft_text_add(&t, "\nranks        %d (%s): tp %d x cp %d x dp %d x pp %d, %d thread%s each, kernels %s\n",
+                  weft_world_size(s->world), weft_world_transport(s->world), e->mesh.size.tp, e->mesh.size.cp,
+                  e->mesh.size.dp, e->mesh.size.pp, e->ctx->threads, e->ctx->threads > 1 ? "s" : "",
+                  weft_isa_name(e->kern.isa));
     weft_text_add(&t, "processors   %d for rank 0, shared by %d rank%s", cpus, sharers, sharers > 1 ? "s" : "");
     weft_text_add(&t, strcmp(transport, weft_world_transport(s->world)) ? "; %s\n" : "\n", transport);
-    weft_text_add(&t, "model        %lld parameters; attention ", (long long)weft_model_params(&e->config));
-    weft_model_describe(e->model, &t);
+    weft_text_add(&t, "model        %lld parameters; attention%s%s", (long long)weft_model_params(&e->config),
+                  e->mesh.size.pp > 1 ? "\n" : " ", e->plan.data ? e->plan.data : "");
     weft_text_add(&t,
                   "data         %lld sequences of %lld tokens to train on, %lld held out; unigram entropy %.4f nats\n",
                   (long long)weft_trainer_windows(s->trainer, false), (long long)o->seq_length,

@@ -1,22 +1,35 @@
 /* engine.c — one rank's machinery: kernels, products, mesh, model, and the cut of a micro-batch. */
 #include "train/train.h"
 
+#include "sched/sched.h"
+
 #include <stdio.h>
 #include <string.h>
 
-static weft_status alloc_rows(weft_engine *e, const weft_engine_options *o)
+static weft_status alloc_slot(weft_engine *e, const weft_engine_options *o, weft_engine_slot *s)
 {
     int P = e->mesh.size.cp;
-    e->rows = weft_shard_max_rows(e->run->layout, o->B, o->T, P);
-    WEFT_TRY(weft_shard_alloc(&e->shard, e->arena, P, weft_shard_capacity(e->run->layout, o->B, o->T, o->max_docs, P)));
-    WEFT_TRY(WEFT_NEW(e->arena, e->rows, "token index", &e->index));
-    WEFT_TRY(WEFT_NEW(e->arena, e->rows, "positions", &e->pos));
-    WEFT_TRY(WEFT_NEW(e->arena, e->rows, "tokens", &e->token));
-    return WEFT_NEW(e->arena, e->rows, "targets", &e->target);
+    WEFT_TRY(weft_shard_alloc(&s->shard, e->arena, P, weft_shard_capacity(e->run->layout, o->B, o->T, o->max_docs, P)));
+    WEFT_TRY(WEFT_NEW(e->arena, e->rows, "token index", &s->index));
+    WEFT_TRY(WEFT_NEW(e->arena, e->rows, "tokens", &s->token));
+    return WEFT_NEW(e->arena, e->rows, "targets", &s->target);
+}
+
+static weft_status alloc_slots(weft_engine *e, const weft_engine_options *o)
+{
+    e->rows = weft_shard_max_rows(e->run->layout, o->B, o->T, e->mesh.size.cp);
+    e->slots = o->train ? weft_sched_slots(e->mesh.size.pp, e->mesh.at.pp, o->micros) : 1;
+    WEFT_TRY(WEFT_NEW0(e->arena, e->slots, "tables", &e->slot));
+    for (int i = 0; i < e->slots; i++) WEFT_TRY(alloc_slot(e, o, &e->slot[i]));
+    return WEFT_NEW(e->arena, e->rows, "positions", &e->pos);
 }
 
 static weft_status open_model(weft_engine *e, const weft_model_config *config, const weft_engine_options *o)
 {
+    e->config = *config;
+    e->B = o->B;
+    e->T = o->T;
+    WEFT_TRY(alloc_slots(e, o));
     weft_model_options mo = {.prec = e->run->prec,
                              .B = o->B,
                              .T = o->T,
@@ -26,14 +39,43 @@ static weft_status open_model(weft_engine *e, const weft_model_config *config, c
                              .dropout = e->run->o->attention_dropout,
                              .seed = (uint64_t)e->run->o->seed,
                              .train = o->train,
-                             .slots = 1};
-    e->config = *config;
-    e->B = o->B;
-    e->T = o->T;
-    WEFT_TRY(alloc_rows(e, o));
+                             .slots = e->slots};
     const weft_model_place place = {.cp = e->mesh.cp, .tp = e->mesh.tp, .stage = e->mesh.at.pp,
                                     .stages = e->mesh.size.pp};
     return weft_model_create(&e->model, e->ctx, &e->kern, e->gemm, &place, config, &mo);
+}
+
+/* Each stage knows its own layers: their texts, one after the other. */
+static weft_status describe_stages(weft_engine *e, weft_text *mine, int64_t *length, size_t *bytes)
+{
+    int stages = e->mesh.size.pp;
+    size_t sum = 0;
+    char *all = NULL;
+    length[e->mesh.at.pp] = (int64_t)mine->len;
+    for (int i = 0; i < stages; i++) bytes[i] = sizeof *length;
+    WEFT_TRY(weft_all_gather(e->mesh.pp, &length[e->mesh.at.pp], length, bytes));
+    for (int i = 0; i < stages; i++) sum += bytes[i] = (size_t)length[i];
+    WEFT_TRY(WEFT_NEW(e->arena, (int64_t)sum, "plan in words", &all));
+    WEFT_TRY(weft_all_gather(e->mesh.pp, mine->data, all, bytes));
+    size_t at = 0;
+    for (int i = 0; i < stages; at += bytes[i++]) {
+        if (stages > 1) weft_text_add(&e->plan, "stage %d of %d, ", i, stages);
+        weft_text_add(&e->plan, "%.*s", (int)bytes[i], all + at);
+    }
+    return WEFT_OK;
+}
+
+static weft_status describe(weft_engine *e)
+{
+    weft_text mine = {0};
+    int64_t *length = NULL;
+    size_t *bytes = NULL;
+    WEFT_TRY(WEFT_NEW(e->arena, e->mesh.size.pp, "plan in words", &length));
+    WEFT_TRY(WEFT_NEW(e->arena, e->mesh.size.pp, "plan in words", &bytes));
+    weft_model_describe(e->model, &mine);
+    weft_status st = describe_stages(e, &mine, length, bytes);
+    weft_text_free(&mine);
+    return st;
 }
 
 weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *run, const weft_model_config *config,
@@ -48,6 +90,7 @@ weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *
     WEFT_TRY_OR(st, weft_arena_create(&e->arena, &e->ctx->mem, "engine", NULL), fail);
     WEFT_TRY_OR(st, weft_mesh_create(&e->mesh, world, run->mesh), fail);
     WEFT_TRY_OR(st, open_model(e, config, o), fail);
+    WEFT_TRY_OR(st, describe(e), fail);
     return WEFT_OK;
 fail:
     weft_engine_close(e);
@@ -56,6 +99,7 @@ fail:
 
 void weft_engine_close(weft_engine *e)
 {
+    weft_text_free(&e->plan);
     if (e->model) weft_model_destroy(e->model);
     if (e->mesh.world) weft_mesh_destroy(&e->mesh);
     weft_arena_destroy(e->arena);
@@ -103,45 +147,47 @@ weft_status weft_engine_load(weft_engine *e, const char *dir)
 }
 
 /* This rank's part of the visible area. Layers with a window count once, as they follow the same documents. */
-static double own_area(const weft_engine *e, const weft_docs *docs)
+static double own_area(const weft_engine *e, const weft_shard *shard, const weft_docs *docs)
 {
     weft_mask mask = {.causal = true, .left = e->config.window ? e->config.window - 1 : -1, .right = -1};
-    return (double)weft_shard_area_in_docs(&mask, &e->shard, e->mesh.at.cp, docs);
+    return (double)weft_shard_area_in_docs(&mask, shard, e->mesh.at.cp, docs);
 }
 
-static weft_micro micro_of(const weft_engine *e)
+static weft_micro micro_of(const weft_engine *e, const weft_engine_pass *pass)
 {
-    return (weft_micro){.slot = 0, .shard = &e->shard, .token = e->token, .target = e->target,
-                        .step = (uint32_t)e->step};
+    const weft_engine_slot *s = &e->slot[pass->slot];
+    return (weft_micro){.slot = pass->slot, .shard = &s->shard, .token = s->token, .target = s->target,
+                        .step = (uint32_t)e->step, .input = pass->input, .output = pass->output};
 }
 
-weft_status weft_engine_forward(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
-                                bool for_backward, double grad_scale, double *nll_sum, void *token_nll)
+/* This rank's rows of the micro-batch, into its slot. */
+static weft_status cut(weft_engine *e, weft_engine_slot *s, int64_t sequence, const int32_t *token,
+                       const int32_t *target, const weft_docs *docs)
 {
     int me = e->mesh.at.cp;
-    WEFT_TRY(weft_shard_make(&e->shard, e->run->layout, docs, 0));
-    e->shard.sample0 = e->sequence;
-    weft_shard_tokens(&e->shard, me, e->index, e->pos);
-    for (int64_t i = 0; i < e->shard.rows[me]; i++) {
-        e->token[i] = token[e->index[i]];
-        e->target[i] = target[e->index[i]];
-        if (WEFT_PLANTED(label_at_shard_edge) && i + 1 < e->shard.rows[me] && e->index[i + 1] != e->index[i] + 1)
-            e->target[i] = token[e->index[i + 1]];
+    WEFT_TRY(weft_shard_make(&s->shard, e->run->layout, docs, 0));
+    s->shard.sample0 = sequence;
+    weft_shard_tokens(&s->shard, me, s->index, e->pos);
+    for (int64_t i = 0; i < s->shard.rows[me]; i++) {
+        s->token[i] = token[s->index[i]];
+        s->target[i] = target[s->index[i]];
+        if (WEFT_PLANTED(label_at_shard_edge) && i + 1 < s->shard.rows[me] && s->index[i + 1] != s->index[i] + 1)
+            s->target[i] = token[s->index[i + 1]];
     }
-    e->area = own_area(e, docs);
-    weft_micro micro = micro_of(e);
-    return weft_model_forward(e->model, &micro, for_backward, grad_scale, nll_sum, token_nll);
+    s->area = own_area(e, &s->shard, docs);
+    return WEFT_OK;
 }
 
-weft_status weft_engine_backward(weft_engine *e)
+weft_status weft_engine_forward(weft_engine *e, const weft_engine_pass *pass, const int32_t *token,
+                                const int32_t *target, const weft_docs *docs, double *nll_sum)
 {
-    weft_micro micro = micro_of(e);
-    return weft_model_backward(e->model, &micro, NULL, NULL, NULL);
+    WEFT_TRY(cut(e, &e->slot[pass->slot], pass->sequence, token, target, docs));
+    weft_micro micro = micro_of(e, pass);
+    return weft_model_forward(e->model, &micro, pass->for_backward, pass->grad_scale, nll_sum, pass->token_nll);
 }
 
-weft_status weft_engine_run(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
-                            bool backward, double grad_scale, double *nll_sum, void *token_nll)
+weft_status weft_engine_backward(weft_engine *e, const weft_engine_pass *pass)
 {
-    WEFT_TRY(weft_engine_forward(e, token, target, docs, backward, grad_scale, nll_sum, token_nll));
-    return backward ? weft_engine_backward(e) : WEFT_OK;
+    weft_micro micro = micro_of(e, pass);
+    return weft_model_backward(e->model, &micro, pass->stream, pass->ready, pass->ready_ud);
 }

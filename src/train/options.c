@@ -60,7 +60,7 @@ static const weft_opt table[] = {
     {"parallel.tp", "tensor-model-parallel-size", "tp", WEFT_OPT_INT, OFF(tp), "1", NULL, 1, 4096,
      "tensor parallel size (only 1 for now)", T | E | V},
     {"parallel.pp", "pipeline-model-parallel-size", "pp", WEFT_OPT_INT, OFF(pp), "1", NULL, 1, 4096,
-     "pipeline parallel size (only 1 for now)", T | E | V},
+     "stages of a pipeline, each with a part of the layers", T | E | V},
 
     {"model.dir", "model", NULL, WEFT_OPT_TEXT, OFF(model_dir), NULL, NULL, NO_LIMIT,
      "start from the weights of this Hugging Face directory", T},
@@ -105,7 +105,7 @@ static const weft_opt table[] = {
      1, INT32_MAX,
      "tokens of a whole sequence T", T | E | B},
     {"train.micro_batch_size", "micro-batch-size", NULL, WEFT_OPT_INT, OFF(micro_batch), "1", NULL, 1, 1 << 20,
-     "sequences per forward pass B", T | E | B},
+     "sequences per forward pass B (weft verify: all of a rank unless given)", T | E | V | B},
     {"train.global_batch_size", "global-batch-size", NULL, WEFT_OPT_INT, OFF(global_batch), "0", NULL, 0, 1 << 24,
      "sequences per step (0: micro-batch x dp)", T},
     {"train.attention_dropout", "attention-dropout", NULL, WEFT_OPT_REAL, OFF(attention_dropout),
@@ -262,15 +262,18 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
     int64_t cp = o->cp;
     *run = (weft_run){.o = o,
                       .dropout_given = weft_opts_given(opts, "attention.dropout"),
-                      .seed_given = weft_opts_given(opts, "run.seed")};
+                      .seed_given = weft_opts_given(opts, "run.seed"),
+                      .micro_batch_given = weft_opts_given(opts, "train.micro_batch_size")};
     WEFT_TRY(weft_run_resolve_cp(run, opts, o, &cp));
     run->mesh = (weft_mesh_shape){.tp = (int)weft_max_i64(o->tp, 1), .cp = (int)weft_max_i64(cp, 1),
                                   .dp = (int)weft_max_i64(o->dp, 1), .pp = (int)weft_max_i64(o->pp, 1)};
-    if (run->mesh.tp > 1 || run->mesh.pp > 1)
+    if (run->mesh.tp > 1)
         return weft_fail(WEFT_ERR_REFUSED,
-                         "tp %d x pp %d: tensor and pipeline parallelism are not built yet; use --tp 1 --pp 1 and "
-                         "raise --cp or --dp",
-                         run->mesh.tp, run->mesh.pp);
+                         "tp %d: tensor parallelism is not built yet; use --tp 1 and raise --cp, --dp or --pp",
+                         run->mesh.tp);
+    if (run->mesh.pp > 1 && o->sample_tokens > 0)
+        return weft_fail(WEFT_ERR_REFUSED, "run.sample_tokens with --pp %d: no rank has the whole model; leave it out, "
+                         "and run weft generate on the checkpoint", run->mesh.pp);
     if (!weft_prec_parse(o->precision, &run->prec))
         return weft_fail(WEFT_ERR_REFUSED, "precision %s is unknown; use fp64, fp32, bf16 or fp16", o->precision);
     if (!strcmp(o->isa, "best")) run->isa = weft_isa_best();

@@ -49,27 +49,34 @@ static weft_status load_step(weft_trainer *t, int64_t *valid)
     return weft_all_reduce(t->engine.mesh.dp, valid, 1, WEFT_I64, WEFT_SUM);
 }
 
-static weft_status forward_micro(weft_trainer *t, int64_t a, int64_t valid, double *nll)
+static weft_status batch_of_step(void *ud, int64_t a, weft_batch *out)
 {
+    const weft_trainer *t = ud;
     int64_t B = t->run->o->micro_batch, T = t->run->o->seq_length;
-    weft_docs docs = {.B = B, .T = T, .cu = t->cu + a * B * (t->max_docs + 1), .first = t->first + a * (B + 1)};
-    double sum = 0;
-    t->engine.step = t->step;
-    t->engine.sequence = (a * t->run->mesh.dp + t->engine.mesh.at.dp) * B;
-    WEFT_TRY(weft_engine_forward(&t->engine, t->token + a * B * T, t->target + a * B * T, &docs, true,
-                                 t->numerics.scaler.scale / (double)valid, &sum, NULL));
-    t->area[a] = t->engine.area;
-    *nll += sum;
+    *out = (weft_batch){
+        .token = t->token + a * B * T, .target = t->target + a * B * T,
+        .docs = {.B = B, .T = T, .cu = t->cu + a * B * (t->max_docs + 1), .first = t->first + a * (B + 1)},
+        .sequence = (a * t->run->mesh.dp + t->engine.mesh.at.dp) * B,
+    };
     return WEFT_OK;
 }
 
-static weft_status run_schedule(weft_trainer *t, int64_t valid, double *nll)
+static void keep_area(void *ud, int64_t a, int slot)
 {
-    for (int64_t i = 0; i < 2 * t->accumulation; i++) {
-        if (t->ops[i].kind == WEFT_OP_FORWARD) WEFT_TRY(forward_micro(t, t->ops[i].micro, valid, nll));
-        else WEFT_TRY(weft_engine_backward(&t->engine));
-    }
-    return WEFT_OK;
+    weft_trainer *t = ud;
+    t->area[a] = t->engine.slot[slot].area;
+}
+
+/* Forward and backward passes of all micro-batches, as this stage's schedule orders them. */
+static weft_status run_passes(weft_trainer *t, int64_t valid, double *nll)
+{
+    int64_t B = t->run->o->micro_batch;
+    const weft_pipeline_job job = {
+        .sequences = t->accumulation * B, .B = B, .backward = true,
+        .grad_scale = t->numerics.scaler.scale / (double)valid, .batch = batch_of_step, .done = keep_area, .ud = t,
+    };
+    t->engine.step = t->step;
+    return weft_pipeline_run(t->pipeline, &job, nll);
 }
 
 static weft_status update(weft_trainer *t, weft_record *r)
@@ -78,13 +85,14 @@ static weft_status update(weft_trainer *t, weft_record *r)
     double scale = t->numerics.scaler.scale; /* before the step's norm changes it */
     r->lr = weft_lr_at(&t->optim_options, t->step);
     WEFT_TRY(weft_model_guard_gradients(t->engine.model, 0, weft_model_weight_count(t->engine.model)));
+    WEFT_TRY(weft_engine_add_ends(&t->engine));
     WEFT_TRY(weft_optim_reduce(t->optim, t->engine.mesh.dp_cp, gradients));
     WEFT_TRY(weft__numerics_judge(t, r));
     if (r->skip) return WEFT_OK;
     if (scale != 1)
         t->engine.kern.op[t->run->prec].scale(gradients, 1 / scale, weft_model_weight_count(t->engine.model),
                                               t->ctx->threads);
-    r->grad_norm = weft_optim_norm(t->optim, gradients);
+    WEFT_TRY(weft_engine_norm(&t->engine, &r->grad_norm));
     WEFT_TRY(weft__numerics_norm(t, r));
     if (r->skip) return WEFT_OK;
     WEFT_TRY(weft_optim_update(t->optim, weft_model_weights(t->engine.model), gradients, r->grad_norm, r->lr,
@@ -113,19 +121,29 @@ static void fill_record(weft_trainer *t, weft_record *r, double begin, const wef
     r->eta_seconds = r->seconds * (double)(o->steps - t->step);
 }
 
-/* The largest over the mean of what the ranks spent in attention kernels, and of the visible area. In every micro-batch
- * the ranks of a context group wait for the busiest of them, so a rank that is busy in one does not make up for another
- * that is in the next; groups wait for the group with most when all are done. COLLECTIVE */
+/* How much of the layers' heads is here: a stage may have a layer more than another, a rank of tp a head more. */
+static double own_heads(const weft_engine *e)
+{
+    weft_span layers = weft_model_cut(e->config.L, e->mesh.size.pp, e->mesh.at.pp);
+    weft_span heads = weft_model_cut(e->config.H, e->mesh.size.tp, e->mesh.at.tp);
+    return (double)(layers.end - layers.begin) * (double)(heads.end - heads.begin);
+}
+
+/* The largest over the mean of what the ranks spent in attention kernels, and of the visible area times the layers and
+ * heads that saw it. In every micro-batch the ranks of a context group wait for the busiest of them, so a rank that is
+ * busy in one does not make up for another that is in the next; groups wait for the group with most when all are done.
+ * COLLECTIVE */
 static weft_status measure_imbalance(weft_trainer *t, double before, weft_record *r)
 {
-    double seconds = t->ctx->attention_seconds - before, area = 0, busiest = 0;
+    double seconds = t->ctx->attention_seconds - before, area = 0, busiest = 0, heads = own_heads(&t->engine);
+    weft_comm *all = t->engine.mesh.all;
     for (int64_t a = 0; a < t->accumulation; a++) area += t->area[a];
     WEFT_TRY(weft_all_reduce(t->engine.mesh.cp, t->area, t->accumulation, WEFT_F64, WEFT_MAX));
     for (int64_t a = 0; a < t->accumulation; a++) busiest += t->area[a];
-    double sum[2] = {seconds, area}, most[2] = {seconds, busiest};
-    WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, sum, 2, WEFT_F64, WEFT_SUM));
-    WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, most, 2, WEFT_F64, WEFT_MAX));
-    int ranks = weft_comm_size(t->engine.mesh.dp_cp);
+    double sum[2] = {seconds, area * heads}, most[2] = {seconds, busiest * heads};
+    WEFT_TRY(weft_all_reduce(all, sum, 2, WEFT_F64, WEFT_SUM));
+    WEFT_TRY(weft_all_reduce(all, most, 2, WEFT_F64, WEFT_MAX));
+    int ranks = weft_comm_size(all);
     r->imbalance_time = sum[0] > 0 ? most[0] * ranks / sum[0] : 1;
     r->imbalance = sum[1] > 0 ? most[1] * ranks / sum[1] : 1;
     return WEFT_OK;
@@ -146,7 +164,7 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
     if (r->valid_tokens == 0) r->skip = WEFT_SKIP_LABELS;
     else {
         weft_model_zero_gradients(t->engine.model);
-        WEFT_TRY(run_schedule(t, r->valid_tokens, &nll));
+        WEFT_TRY(run_passes(t, r->valid_tokens, &nll));
         if (!reversed) WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
         r->loss = nll / (double)r->valid_tokens;
         WEFT_TRY(update(t, r));

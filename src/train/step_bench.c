@@ -78,7 +78,9 @@ static weft_status one_step(bench *b)
     double n = (double)(b->docs.B * b->docs.T), nll = 0;
     weft_guard_begin(&b->ctx->guard, b->step + 1, 1, false);
     weft_model_zero_gradients(m);
-    WEFT_TRY(weft_engine_run(&b->engine, b->token, b->target, &b->docs, true, 1 / n, &nll, NULL));
+    const weft_engine_pass pass = {.for_backward = true, .grad_scale = 1 / n};
+    WEFT_TRY(weft_engine_forward(&b->engine, &pass, b->token, b->target, &b->docs, &nll));
+    WEFT_TRY(weft_engine_backward(&b->engine, &pass));
     WEFT_TRY(weft_model_guard_gradients(m, 0, weft_model_weight_count(m)));
     WEFT_TRY(weft_optim_reduce(b->optim, b->engine.mesh.dp_cp, gradients));
     double norm = weft_optim_norm(b->optim, gradients);
@@ -167,8 +169,8 @@ static weft_status measure(bench *b, weft_step_bench *out)
     out->threads = b->ctx->threads;
     out->tokens = b->docs.B * b->docs.T;
     out->params = weft_model_weight_count(b->engine.model);
-    out->flops =
-        weft_model_step_flops(&b->engine.config, out->tokens, weft_model_area(&b->engine.config, &b->engine.shard));
+    const weft_model_config *config = &b->engine.config;
+    out->flops = weft_model_step_flops(config, out->tokens, weft_model_area(config, &b->engine.slot[0].shard));
     out->memory_bytes = (double)b->ctx->mem.peak + (double)weft_gemm_bytes(b->engine.gemm);
     out->resident_bytes = weft_resident_bytes();
     weft_model_describe(b->engine.model, &out->plan);

@@ -72,6 +72,7 @@ typedef struct weft_run { /* the options, checked and resolved */
     weft_spike spike;       /* before the first step */
     weft_guard_policy spike_policy; /* warn, skip or stop */
     bool dropout_given, seed_given; /* --dropout 0 and --seed 1 are asked for too, against what a case says */
+    bool micro_batch_given;         /* weft verify: else all rows of a rank at once */
     weft_cp_options cp;
     weft_profile profile; /* cp.profile points here when a file was given: a copy must not outlive its original */
 } weft_run;
@@ -93,24 +94,32 @@ weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *t
 
 /* ---- one rank's machinery for a run --------------------------------------------------------------- */
 
+typedef struct weft_engine_slot { /* this rank's rows of a micro-batch that is alive */
+    weft_shard shard;
+    int64_t *index;          /* [rows] token index in [0, B*T) of local rows */
+    int32_t *token, *target; /* [rows] */
+    double area;             /* visible pairs of this rank's queries, in one layer and head */
+} weft_engine_slot;
+
 typedef struct weft_engine { /* what every command that runs a model needs, opened in order */
     weft_ctx *ctx;
     const weft_run *run;
     weft_kern kern;
     weft_gemm *gemm;
     weft_mesh mesh;
-    weft_arena *arena;     /* lives as long as the engine */
+    weft_arena *arena;       /* lives as long as the engine */
     weft_model_config config;
     weft_model *model;
-    weft_shard shard;      /* of the micro-batch that is bound */
-    int64_t B, T, rows;    /* largest micro-batch; rows: of this rank, at most */
-    int64_t *index, *pos;  /* [rows] token index in [0, B*T) of local rows */
-    int32_t *token, *target; /* [rows] of this rank */
-    int64_t step, sequence;  /* address of the micro-batch: optimizer step, and its first sequence within the step */
-    double area;           /* of the bound micro-batch: visible pairs of this rank's queries */
+    int64_t B, T, rows;      /* largest micro-batch; rows: of this rank, at most */
+    int slots;
+    weft_engine_slot *slot;
+    int64_t *pos;            /* [rows] scratch */
+    int64_t step;            /* optimizer step, for addresses */
+    weft_text plan;          /* attention in words, of all stages of this rank's pipeline; a line each */
 } weft_engine;
 
-typedef struct weft_engine_options { int64_t B, T, max_docs; bool train; } weft_engine_options;
+/* micros: micro-batches of a step, of which the stage has as many alive as its schedule asks for; 0: 1. */
+typedef struct weft_engine_options { int64_t B, T, max_docs, micros; bool train; } weft_engine_options;
 
 /* COLLECTIVE over the world. */
 weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *run, const weft_model_config *config,
@@ -124,15 +133,29 @@ weft_status weft_engine_held(weft_engine *e, void *array, weft_held *out);
 /* Weights from a Hugging Face directory: what this rank has of them. LOCAL */
 weft_status weft_engine_load(weft_engine *e, const char *dir);
 
-/* Cuts `B` whole sequences (token, target [B*T]; docs) over the cp ranks and runs this rank's part.
- * COLLECTIVE over cp. token_nll: [rows] (R) or NULL. */
-weft_status weft_engine_forward(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
-                                bool for_backward, double grad_scale, double *nll_sum, void *token_nll);
-/* The backward pass of the micro-batch whose forward pass ran last: adds to the gradients. COLLECTIVE over cp. */
-weft_status weft_engine_backward(weft_engine *e);
-/* Both. */
-weft_status weft_engine_run(weft_engine *e, const int32_t *token, const int32_t *target, const weft_docs *docs,
-                            bool backward, double grad_scale, double *nll_sum, void *token_nll);
+typedef struct weft_engine_pass {
+    int slot;
+    int64_t sequence;        /* first sequence of the micro-batch within the step: dropout's address */
+    void *input, *output;    /* what travels between stages (weft_micro) */
+    bool for_backward;
+    double grad_scale;
+    void *token_nll;         /* [rows] (R) or NULL */
+    void *stream;            /* backward: the gradient that travels (weft_model_backward) */
+    weft_grad_ready ready;   /* or NULL */
+    void *ready_ud;
+} weft_engine_pass;
+
+/* Cuts docs->B whole sequences (token, target [B*T]) over the cp ranks and runs this rank's part. COLLECTIVE over
+ * tp x cp. */
+weft_status weft_engine_forward(weft_engine *e, const weft_engine_pass *pass, const int32_t *token,
+                                const int32_t *target, const weft_docs *docs, double *nll_sum);
+/* The backward pass of the micro-batch in pass->slot: adds to the gradients. COLLECTIVE over tp x cp. */
+weft_status weft_engine_backward(weft_engine *e, const weft_engine_pass *pass);
+
+/* Adds the gradients of a tied embedding that is on the first and on the last stage. COLLECTIVE over the world */
+weft_status weft_engine_add_ends(weft_engine *e);
+/* The norm of gradients that are summed over dp x cp, each parameter of the model once. COLLECTIVE over the world */
+weft_status weft_engine_norm(weft_engine *e, double *norm);
 
 /* ---- trainer -------------------------------------------------------------------------------------- */
 

@@ -150,9 +150,8 @@ int64_t weft_train_parameters(const weft_train *t)
 
 void weft_train_describe(const weft_train *t, char *text, size_t size)
 {
-    weft_text x = {0};
-    weft_model_describe(weft_trainer_engine(t->trainer)->model, &x);
-    while (x.len && x.data[x.len - 1] == '\n') x.data[--x.len] = '\0';
-    if (size) snprintf(text, size, "%s", x.data ? x.data : "");
-    weft_text_free(&x);
+    const weft_text *plan = &weft_trainer_engine(t->trainer)->plan;
+    size_t n = plan->len;
+    while (n && plan->data[n - 1] == '\n') n--;
+    if (size) snprintf(text, size, "%.*s", (int)n, plan->data ? plan->data : "");
 }

@@ -42,9 +42,7 @@ static weft_status alloc_sequences(weft_trainer *t)
     WEFT_TRY(WEFT_NEW(t->arena, n * T, "step targets", &t->target));
     WEFT_TRY(WEFT_NEW(t->arena, n * (t->max_docs + 1), "step documents", &t->cu));
     WEFT_TRY(WEFT_NEW(t->arena, t->accumulation * (B + 1), "step documents", &t->first));
-    WEFT_TRY(WEFT_NEW(t->arena, t->accumulation, "step areas", &t->area));
-    WEFT_TRY(WEFT_NEW(t->arena, 2 * t->accumulation, "schedule", &t->ops));
-    return weft_sched_1f1b(t->run->mesh.pp, 0, t->accumulation, t->ops);
+    return WEFT_NEW(t->arena, t->accumulation, "step areas", &t->area);
 }
 
 static weft_status open_weights(weft_trainer *t)
@@ -88,8 +86,10 @@ static weft_status open_all(weft_trainer *t, weft_world *world, bool train)
     weft_engine_options eo = {.B = o->micro_batch,
                               .T = o->seq_length,
                               .max_docs = o->micro_batch * t->max_docs,
+                              .micros = t->accumulation,
                               .train = train};
     WEFT_TRY(weft_engine_open(&t->engine, world, t->run, &t->config, &eo));
+    WEFT_TRY(weft_pipeline_create(&t->pipeline, &t->engine, t->accumulation));
     WEFT_TRY(open_weights(t));
     return train ? open_optimizer(t) : WEFT_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef WEFT_TRAINER_IMPL_H
 #define WEFT_TRAINER_IMPL_H
 
-#include "train/train.h"
+#include "train/pipeline.h"
 
 typedef struct weft_numerics { /* what decides whether a step is taken; with the step, all of it is state of the run */
     weft_scaler scaler;
@@ -31,7 +31,7 @@ struct weft_trainer {
     int64_t *cu;              /* [accumulation][...] document offsets, packed per micro-batch */
     int64_t *first;           /* [accumulation][B+1] */
     double *area;             /* [accumulation] visible area of this rank, per micro-batch of the step */
-    weft_sched_op *ops;       /* [2 accumulation] passes of a step, in order */
+    weft_pipeline *pipeline;
 };
 
 /* Reads micro-batch `a` (sequences first_sequence ...) into its place. LOCAL */

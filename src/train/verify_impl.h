@@ -2,7 +2,7 @@
 #ifndef WEFT_VERIFY_IMPL_H
 #define WEFT_VERIFY_IMPL_H
 
-#include "train/train.h"
+#include "train/pipeline.h"
 
 typedef struct weft_case { /* tokens and targets of a case file, whole */
     const weft_st *file;
@@ -16,16 +16,23 @@ typedef struct weft_checker { /* a model that is run on a case */
     const weft_case *c;
     const weft_run *run;
     weft_engine e;
-    const weft_spec *spec;
+    weft_pipeline *pipeline;
+    const weft_spec *spec; /* [n] of this rank */
     int n;
+    weft_spec *whole;      /* [n_whole] of the model */
+    int n_whole;
+    int64_t micro_batch;   /* sequences to a forward pass */
     double loss;
     void *token_nll; /* (R) [B*T], of all ranks */
     void *mine;      /* (R) [rows of this rank] */
+    const char *gradients; /* (R) as `whole` lays them out; rank 0's are, after weft_checker_gradients */
 } weft_checker;
 weft_status weft_checker_open(weft_checker *k, weft_world *world, const weft_run *run, const char *dir,
                               const weft_model_config *config, const weft_case *c);
 /* Loss, nll per token, gradients (not yet summed over ranks). COLLECTIVE */
 weft_status weft_checker_run(weft_checker *k);
+/* After the sums: makes them whole. COLLECTIVE */
+weft_status weft_checker_gradients(weft_checker *k);
 
 typedef struct weft_trajectory { /* trajectory.json beside a case; steps 0 when there is none */
     int64_t steps;

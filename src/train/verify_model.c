@@ -53,59 +53,114 @@ weft_status weft_case_read(weft_case *c, const weft_st *f, int64_t V, weft_arena
 
 /* ---- one rank's side of it ------------------------------------------------------------------------ */
 
+/* Rows [first, last) of the batch belong to this data-parallel rank; with dp > B some have none. */
+static void my_rows(const weft_checker *k, int64_t *first, int64_t *last)
+{
+    weft_span rows = weft_model_cut(k->c->B, k->run->mesh.dp, k->e.mesh.at.dp);
+    *first = rows.begin;
+    *last = rows.end;
+}
+
 weft_status weft_checker_open(weft_checker *k, weft_world *world, const weft_run *run, const char *dir,
                               const weft_model_config *config, const weft_case *c)
 {
     *k = (weft_checker){.c = c, .run = run};
-    int64_t B = weft_ceil_div(c->B, run->mesh.dp);
-    weft_engine_options eo = {.B = B, .T = c->T, .max_docs = B * (c->docs.first[1] - 1), .train = true};
+    int64_t most = weft_ceil_div(c->B, run->mesh.dp);
+    k->micro_batch = run->micro_batch_given ? weft_min_i64(run->o->micro_batch, most) : most;
+    int64_t B = k->micro_batch, micros = weft_ceil_div(most, B);
+    weft_engine_options eo = {.B = B, .T = c->T, .max_docs = B * (c->docs.first[1] - 1), .micros = micros,
+                              .train = true};
     WEFT_TRY(weft_engine_open(&k->e, world, run, config, &eo));
+    WEFT_TRY(weft_pipeline_create(&k->pipeline, &k->e, micros));
     k->spec = weft_model_spec(k->e.model, &k->n);
+    WEFT_TRY(weft_model_whole_spec(config, k->e.arena, &k->whole, &k->n_whole));
     weft_dtype R = weft_prec_real(run->prec);
     WEFT_TRY(weft_engine_load(&k->e, dir));
     WEFT_TRY(weft_arena_alloc(k->e.arena, c->B * c->T, weft_dtype_size(R), "token nll", &k->token_nll));
     return weft_arena_alloc(k->e.arena, k->e.rows, weft_dtype_size(R), "token nll", &k->mine);
 }
 
-/* Rows [first, last) of the batch belong to this data-parallel rank; with dp > B some have none. */
-static void my_rows(const weft_checker *k, int64_t *first, int64_t *last)
+/* Documents are alike in all rows, so offsets may begin at any of them. */
+static weft_status batch_of_case(void *ud, int64_t micro, weft_batch *out)
 {
-    int64_t dp = k->run->mesh.dp, d = k->e.mesh.at.dp;
-    *first = d * k->c->B / dp;
-    *last = (d + 1) * k->c->B / dp;
+    const weft_checker *k = ud;
+    const weft_case *c = k->c;
+    int64_t first, last;
+    my_rows(k, &first, &last);
+    first += micro * k->micro_batch;
+    *out = (weft_batch){
+        .token = c->token + first * c->T, .target = c->target + first * c->T, .sequence = first,
+        .docs = {.B = weft_min_i64(k->micro_batch, last - first), .T = c->T, .cu = c->docs.cu + c->docs.first[first],
+                 .first = c->docs.first},
+    };
+    return WEFT_OK;
+}
+
+/* The nll of this rank's rows of a micro-batch goes where the whole batch has them. */
+static void keep_nll(void *ud, int64_t micro, int slot)
+{
+    weft_checker *k = ud;
+    const weft_engine_slot *s = &k->e.slot[slot];
+    size_t size = weft_dtype_size(weft_prec_real(k->run->prec));
+    int64_t first, last;
+    if (k->e.mesh.at.pp + 1 < k->e.mesh.size.pp) return;
+    my_rows(k, &first, &last);
+    first += micro * k->micro_batch;
+    for (int64_t i = 0; i < s->shard.rows[k->e.mesh.at.cp]; i++)
+        memcpy((char *)k->token_nll + (size_t)(first * k->c->T + s->index[i]) * size,
+               (char *)k->mine + (size_t)i * size, size);
 }
 
 weft_status weft_checker_run(weft_checker *k)
 {
     const weft_case *c = k->c;
     weft_dtype R = weft_prec_real(k->run->prec);
-    size_t size = weft_dtype_size(R);
     int64_t first, last;
     my_rows(k, &first, &last);
     weft_model_zero_gradients(k->e.model);
-    memset(k->token_nll, 0, (size_t)(c->B * c->T) * size);
-    k->loss = 0;
-    if (last > first) {
-        weft_docs docs = {.B = last - first,
-                          .T = c->T,
-                          .cu = c->docs.cu + c->docs.first[first],
-                          .first = c->docs.first}; /* rows alike */
-        WEFT_TRY(weft_engine_run(&k->e, c->token + first * c->T, c->target + first * c->T, &docs, true,
-                                 1.0 / (double)c->valid, &k->loss, k->mine));
-        for (int64_t i = 0; i < k->e.shard.rows[k->e.mesh.at.cp]; i++)
-            memcpy((char *)k->token_nll + (size_t)(first * c->T + k->e.index[i]) * size,
-                   (char *)k->mine + (size_t)i * size, size);
-    }
+    memset(k->token_nll, 0, (size_t)(c->B * c->T) * weft_dtype_size(R));
+    const weft_pipeline_job job = {.sequences = last - first, .B = k->micro_batch, .backward = true,
+                                   .grad_scale = 1.0 / (double)c->valid, .batch = batch_of_case, .done = keep_nll,
+                                   .ud = k, .token_nll = k->mine};
+    WEFT_TRY(weft_pipeline_run(k->pipeline, &job, &k->loss));
     WEFT_TRY(weft_all_reduce(k->e.mesh.dp_cp, &k->loss, 1, WEFT_F64, WEFT_SUM));
     k->loss /= (double)c->valid;
-    return weft_all_reduce(k->e.mesh.dp_cp, k->token_nll, c->B * c->T, R, WEFT_SUM); /* others hold zeros: exact */
+    /* Every row is one rank's, the others hold zeros: the sums are exact. */
+    WEFT_TRY(weft_all_reduce(k->e.mesh.pp, k->token_nll, c->B * c->T, R, WEFT_SUM));
+    return weft_all_reduce(k->e.mesh.dp_cp, k->token_nll, c->B * c->T, R, WEFT_SUM);
+}
+
+typedef struct collected { char *data; size_t size; } collected;
+
+static weft_status collect(void *ud, const weft_spec *spec, const void *data)
+{
+    const collected *c = ud;
+    memcpy(c->data + (size_t)spec->offset * c->size, data, (size_t)spec->count * c->size);
+    return WEFT_OK;
+}
+
+weft_status weft_checker_gradients(weft_checker *k)
+{
+    weft_dtype R = weft_prec_real(k->run->prec);
+    collected c = {.size = weft_dtype_size(R)};
+    weft_held held;
+    k->gradients = weft_model_gradients(k->e.model);
+    if (weft_comm_size(k->e.mesh.tp_pp) == 1) return WEFT_OK;
+    if (k->e.ctx->rank == 0)
+        WEFT_TRY(weft_arena_alloc(k->e.arena, weft_model_params(&k->e.config), c.size, "gathered gradients",
+                                  (void **)&c.data));
+    WEFT_TRY(weft_engine_held(&k->e, weft_model_gradients(k->e.model), &held));
+    k->gradients = c.data;
+    return weft_gather_each(&k->e.mesh, &held, k->whole, k->n_whole, collect, &c);
 }
 
 static weft_status reduce_gradients(weft_checker *k, const weft_optim_options *oo, weft_optim **optim)
 {
     WEFT_TRY(weft_optim_create(optim, k->e.ctx, &k->e.kern, k->run->prec, k->spec, k->n,
                                weft_model_weight_count(k->e.model), oo));
-    return weft_optim_reduce(*optim, k->e.mesh.dp_cp, weft_model_gradients(k->e.model));
+    WEFT_TRY(weft_engine_add_ends(&k->e));
+    WEFT_TRY(weft_optim_reduce(*optim, k->e.mesh.dp_cp, weft_model_gradients(k->e.model)));
+    return weft_checker_gradients(k);
 }
 
 /* ---- comparisons ---------------------------------------------------------------------------------- */
@@ -126,7 +181,7 @@ static limits limits_of(const weft_run *run, bool own)
 static weft_status compare_gradient(weft_checker *k, const char *name, const weft_view *want, double floor,
                                     double limit, weft_report *report)
 {
-    const weft_spec *s = weft_spec_find(k->spec, k->n, name);
+    const weft_spec *s = weft_spec_find(k->whole, k->n_whole, name);
     weft_dtype R = weft_prec_real(k->run->prec);
     char text[96], row[256] = "grad.";
     if (!s)
@@ -135,7 +190,7 @@ static weft_status compare_gradient(weft_checker *k, const char *name, const wef
     if (want->dtype > WEFT_F16 || want->nd != s->nd || memcmp(want->shape, s->shape, (size_t)s->nd * sizeof *s->shape))
         return weft_fail(WEFT_ERR_REFUSED, "%s: grad.%s has another type or shape than the model's %s",
                          weft_st_path(k->c->file), name, weft_shape_text(s->shape, s->nd, text, sizeof text));
-    const char *mine = (const char *)weft_model_gradients(k->e.model) + (size_t)s->offset * weft_dtype_size(R);
+    const char *mine = k->gradients + (size_t)s->offset * weft_dtype_size(R);
     strncat(row, name, sizeof row - 6);
     return weft_report_add(report, row, weft_rel_l2(mine, R, want->data, want->dtype, s->count, floor), limit);
 }
@@ -175,10 +230,10 @@ static weft_status write_out(weft_checker *k, const char *path)
 {
     weft_dtype R = weft_prec_real(k->run->prec);
     weft_st_entry *entries = NULL;
-    WEFT_TRY(WEFT_NEW(k->e.arena, k->n + 1, "output", &entries));
+    WEFT_TRY(WEFT_NEW(k->e.arena, k->n_whole + 1, "output", &entries));
     entries[0] = (weft_st_entry){"token_nll", {.data = k->token_nll, .dtype = R, .nd = 2, .shape = {k->c->B, k->c->T}}};
-    for (int i = 0; i < k->n; i++) {
-        const weft_spec *s = &k->spec[i];
+    for (int i = 0; i < k->n_whole; i++) {
+        const weft_spec *s = &k->whole[i];
         char *name = NULL;
         size_t bytes = strlen(s->name) + 6;
         WEFT_TRY(WEFT_NEW(k->e.arena, (int64_t)bytes, "output", &name));
@@ -186,12 +241,12 @@ static weft_status write_out(weft_checker *k, const char *path)
         memcpy(name + 5, s->name, bytes - 5);
         entries[i + 1] =
             (weft_st_entry){name,
-                            {.data = (char *)weft_model_gradients(k->e.model) + (size_t)s->offset * weft_dtype_size(R),
+                            {.data = (char *)(uintptr_t)k->gradients + (size_t)s->offset * weft_dtype_size(R),
                              .dtype = R,
                              .nd = s->nd}};
         memcpy(entries[i + 1].view.shape, s->shape, sizeof s->shape);
     }
-    return weft_st_write(path, entries, k->n + 1, NULL);
+    return weft_st_write(path, entries, k->n_whole + 1, NULL);
 }
 
 static weft_status run_trajectory(weft_checker *k, const weft_trajectory *t, weft_optim *optim, weft_report *report)
@@ -203,9 +258,11 @@ static weft_status run_trajectory(weft_checker *k, const weft_trajectory *t, wef
             snprintf(name, sizeof name, "step %lld of %lld", (long long)s, (long long)t->steps);
             weft_report_stage(report, name);
             WEFT_TRY(weft_checker_run(k));
+            WEFT_TRY(weft_engine_add_ends(&k->e));
             WEFT_TRY(weft_optim_reduce(optim, k->e.mesh.dp_cp, weft_model_gradients(k->e.model)));
         }
-        double norm = weft_optim_norm(optim, weft_model_gradients(k->e.model));
+        double norm = 0;
+        WEFT_TRY(weft_engine_norm(&k->e, &norm));
         snprintf(name, sizeof name, "step %lld loss", (long long)s);
         WEFT_TRY(weft_report_add(report, name, fabs(k->loss - t->loss[s]), lim.loss));
         snprintf(name, sizeof name, "step %lld grad_norm", (long long)s);
@@ -240,8 +297,8 @@ static weft_status compare_with_one_rank(weft_checker *k, const char *dir, weft_
     /* A gradient that is zero but for rounding (of q and k, where each token sees itself only) has a size only beside
      * the whole: a hundredth, as for attention. */
     double floor = weft_norm2(weft_model_gradients(one.e.model), R, weft_model_weight_count(one.e.model)) / 100;
-    for (int i = 0; i < k->n && st >= 0; i++) {
-        const weft_spec *s = &k->spec[i];
+    for (int i = 0; i < k->n_whole && st >= 0; i++) {
+        const weft_spec *s = &k->whole[i];
         size_t at = (size_t)s->offset * weft_dtype_size(R);
         weft_view want = {.data = (char *)weft_model_gradients(one.e.model) + at, .dtype = R, .nd = s->nd};
         memcpy(want.shape, s->shape, sizeof want.shape);
@@ -287,7 +344,7 @@ static weft_status check_case(weft_checker *k, const char *dir, weft_report *rep
     if (k->e.ctx->rank == 0) {
         weft_text_add(&report->note, "loss      %.6f over %lld labels\n", k->loss, (long long)k->c->valid);
         weft_text_add(&report->note, "plan      ");
-        weft_model_describe(k->e.model, &report->note);
+        weft_text_add(&report->note, "%s", k->e.plan.data ? k->e.plan.data : "");
     }
     if (t.steps) WEFT_TRY_OR(st, run_trajectory(k, &t, optim, report), out);
     st = weft_report_share(k->e.mesh.all, report);

@@ -25,7 +25,8 @@ typedef struct result { /* of STEPS steps */
 static void note_sample(const weft_engine *e, int32_t token[T])
 {
     for (int i = 0; i < T; i++) token[i] = -1;
-    for (int64_t i = 0; i < e->shard.rows[e->mesh.at.cp]; i++) token[e->index[i]] = e->token[i];
+    const weft_engine_slot *slot = &e->slot[0];
+    for (int64_t i = 0; i < slot->shard.rows[e->mesh.at.cp]; i++) token[slot->index[i]] = slot->token[i];
 }
 
 static weft_status train(weft_ctx *ctx, weft_trainer *t, result *r)

@@ -1,0 +1,35 @@
+/* pipeline.h — a step's micro-batches through the stages of the model: the execution of a list of `sched`. */
+#ifndef WEFT_TRAIN_PIPELINE_H
+#define WEFT_TRAIN_PIPELINE_H
+
+#include "train/train.h"
+
+typedef struct weft_batch { /* a micro-batch as whole sequences */
+    const int32_t *token, *target; /* [B*T] */
+    weft_docs docs;
+    int64_t sequence;              /* its first sequence within the step: dropout's address */
+} weft_batch;
+
+typedef struct weft_pipeline_job {
+    int64_t sequences, B;          /* B to a micro-batch; the last one has what is left */
+    bool backward;                 /* otherwise forward passes only */
+    double grad_scale;
+    /* Micro-batch `micro`, on every stage, just before its forward pass; what it points to must stay until the end. */
+    weft_status (*batch)(void *ud, int64_t micro, weft_batch *out);
+    /* Told after a forward pass, on every stage: e->slot[slot] is cut for it, token_nll holds its own. Or NULL */
+    void (*done)(void *ud, int64_t micro, int slot);
+    void *ud;
+    void *token_nll;               /* (R) [rows of this rank at most]: of the forward pass that ran last, or NULL */
+    weft_grad_ready ready;         /* during the last backward pass, when ranges are final for the step; or NULL */
+    void *ready_ud;
+} weft_pipeline_job;
+
+typedef struct weft_pipeline weft_pipeline;
+
+/* Buffers for what travels and room for a list of `micros` micro-batches, in the engine's arena. LOCAL */
+weft_status weft_pipeline_create(weft_pipeline **out, weft_engine *engine, int64_t micros);
+/* Runs the list of this rank's stage; a longer one than there is room for allocates. *nll: the sum over this rank's
+ * valid tokens; the same on all stages. COLLECTIVE over tp x cp x pp */
+weft_status weft_pipeline_run(weft_pipeline *p, const weft_pipeline_job *job, double *nll);
+
+#endif
