@@ -68,6 +68,12 @@ void weft_print_lines(const char *lines, int left);
 /* The same from a format; left is WEFT_FOLD_UNDER. */
 void weft_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* cmd_info.c: the attention of training with these options, and of part t of tp (weft_model_cut of the heads); H 0
+ * where a part has none. LOCAL */
+weft_status weft_info_attention(const weft_cli *cli, weft_layer_attention kind[2], int *n);
+weft_cp_problem weft_info_part(weft_cp_problem whole, int tp, int t);
+weft_status weft_info_groups(const weft_cli *cli, weft_world *world); /* info_groups.c */
+
 bool weft_is_root(const weft_world *world);
 /* Refuses a file that cannot be read, naming it and what it was to be. */
 weft_status weft_need_file(const char *path, const char *what);

@@ -56,15 +56,17 @@ static void print_mask(const weft_mask *m)
 static weft_status print_kind(const weft_cli *cli, const weft_kern *kern, weft_comm *comm,
                               const weft_layer_attention *x)
 {
-    const weft_cp_problem *p = &x->problem;
+    const weft_mesh_shape m = cli->run.mesh;
+    const weft_cp_problem part = weft_info_part(x->problem, m.tp, m.tp - 1), *p = &part; /* no part has more heads */
     weft_text plan = {0}, table = {0};
     weft_cp_sizes sizes;
     char pool[32], kept[32];
-    int P = cli->run.mesh.cp;
+    int P = m.cp;
     printf("\nlayers %lld-%lld: ", (long long)x->first_layer, (long long)x->last_layer);
     print_mask(&p->mask);
     printf("; B %lld, T %lld, H %d/%d, D %d, %s, P %d\n", (long long)p->B, (long long)p->T, p->H, p->Hkv, p->D,
            weft_prec_name(p->prec), P);
+    if (m.tp > 1) printf("part %d of %d: heads %d-%d\n", m.tp - 1, m.tp, p->head0, p->head0 + p->H - 1);
     weft_status st = weft_cp_preview(kern, comm, p, &cli->run.cp, P, &plan, &sizes);
     if (st == WEFT_OK) st = weft_cp_explain(kern, comm, p, &cli->run.cp, P, &table);
     if (st == WEFT_OK) {
@@ -81,23 +83,43 @@ static weft_status print_kind(const weft_cli *cli, const weft_kern *kern, weft_c
     return st;
 }
 
-/* The shape that training with these options would have. Documents are not known before the data is. */
-static weft_status print_plan(const weft_cli *cli, weft_world *world)
+/* Documents are not known before the data is. */
+weft_status weft_info_attention(const weft_cli *cli, weft_layer_attention kind[2], int *n)
 {
     const weft_run_options *o = &cli->options;
     weft_model_config config;
+    WEFT_TRY(weft_run_model_config(&cli->run, &config));
+    weft_model_options mo = {.prec = cli->run.prec, .B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch,
+                             .layout = cli->run.layout, .cp = cli->run.cp, .train = true, .slots = 1};
+    *n = weft_model_attention(&config, &mo, kind);
+    return WEFT_OK;
+}
+
+weft_cp_problem weft_info_part(weft_cp_problem p, int tp, int t)
+{
+    weft_span heads = weft_model_cut(p.H, tp, t);
+    if (tp == 1) return p;
+    p.group = p.H / p.Hkv;
+    p.head0 = (int)heads.begin;
+    p.H = (int)(heads.end - heads.begin);
+    p.Hkv = p.H ? (p.head0 + p.H - 1) / p.group - p.head0 / p.group + 1 : 0;
+    return p;
+}
+
+/* The shape that training with these options would have. */
+static weft_status print_plan(const weft_cli *cli, weft_world *world)
+{
+    const weft_run_options *o = &cli->options;
     weft_kern kern;
     weft_comm *comm;
     weft_layer_attention kind[2];
-    WEFT_TRY(weft_run_model_config(&cli->run, &config));
+    int n;
+    WEFT_TRY(weft_info_attention(cli, kind, &n));
     WEFT_TRY(weft_kern_init(&kern, cli->run.isa));
     WEFT_TRY(weft_comm_create(&comm, world, (int[]){0}, 1, "plan"));
-    weft_model_options mo = {.prec = cli->run.prec, .B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch,
-                             .layout = cli->run.layout, .cp = cli->run.cp, .train = true, .slots = 1};
     printf("rates   %s%s\n", o->profile ? "of " : "of a plain machine (weft bench profile measures this one)",
            o->profile ? o->profile : "");
     weft_status st = WEFT_OK;
-    int n = weft_model_attention(&config, &mo, kind);
     for (int i = 0; i < n && st == WEFT_OK; i++) st = print_kind(cli, &kern, comm, &kind[i]);
     weft_comm_destroy(comm);
     if (st == WEFT_OK)
@@ -109,7 +131,10 @@ static weft_status print_plan(const weft_cli *cli, weft_world *world)
 
 static weft_status info_body(weft_cli *cli, weft_world *world)
 {
+    if (cli->options.plan && cli->options.groups)
+        return weft_fail(WEFT_ERR_REFUSED, "--plan and --groups are two tables; give one of them");
     if (cli->options.plan) return print_plan(cli, world);
+    if (cli->options.groups) return weft_info_groups(cli, world);
     print_machine();
     print_kernels();
     print_options(cli);
@@ -118,7 +143,8 @@ static weft_status info_body(weft_cli *cli, weft_world *world)
 
 const weft_command weft_cmd_info = {"info",
                                     "info [CONFIG.yaml] [options]",
-                                    "the machine, the kernels, the resolved options; --plan: how attention would run",
+                                    "the machine, the kernels, the resolved options; --plan: how attention would run; "
+                                    "--groups: which ranks work with which",
                                     WEFT_CMD_INFO,
                                     0,
                                     1,

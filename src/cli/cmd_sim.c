@@ -159,18 +159,28 @@ static weft_cp_problem most_layers(request *q, const weft_model_config *config)
     return kind[most].problem;
 }
 
+/* --rank-order: are neighbours in rank ranks of different groups? */
+static bool dp_runs_faster(weft_mesh_shape m)
+{
+    return m.dp > 1 && weft_mesh_coords(m, 1).dp == 1;
+}
+
 static weft_status make_ask(request *q)
 {
     const weft_cli *cli = q->cli;
     const weft_run_options *o = &cli->options;
     weft_model_config config;
     WEFT_TRY(weft_run_model_config(&cli->run, &config));
+    if (cli->run.mesh.tp > 1 || cli->run.mesh.pp > 1)
+        return weft_fail(WEFT_ERR_REFUSED, "weft sim runs attention layers of all heads; leave --tp and --pp out, and "
+                         "for one part of tp give --num-attention-heads and --num-query-groups of that part");
     if (o->dp > RANKS_MAX / cli->run.mesh.cp)
         return weft_fail(WEFT_ERR_REFUSED, "cp %d x dp %lld are more than %d ranks, which is as many as are simulated",
                          cli->run.mesh.cp, (long long)o->dp, RANKS_MAX);
     q->profile = cli->run.cp.profile ? *cli->run.cp.profile : weft_profile_default();
     q->ask = (weft_sim_ask){.problem = most_layers(q, &config), .options = cli->run.cp, .cp = cli->run.mesh.cp,
-                            .groups = cli->run.mesh.dp, .layers = (int)o->sim_layers,
+                            .groups = cli->run.mesh.dp, .interleaved = dp_runs_faster(cli->run.mesh),
+                            .layers = (int)o->sim_layers,
                             .needs_poll = !o->sim_hardware_progress};
     q->ask.options.profile = &q->profile;
     if (o->sim_docs) {
@@ -305,7 +315,8 @@ static void print_head(const request *q)
     if (q->ask.docs) printf(", %lld documents", (long long)(q->docs.first[1] - 1));
     printf("\nlayers     %lld-%lld of the model are like this; simulated: %d", (long long)q->first_layer,
            (long long)q->last_layer, q->ask.layers);
-    printf("\nranks      cp %d x dp %d", q->ask.cp, q->ask.groups);
+    printf("\nranks      cp %d x dp %d%s", q->ask.cp, q->ask.groups,
+           q->ask.interleaved ? ", dp runs faster" : "");
     if (q->profile.node_ranks) printf(", nodes of %d", q->profile.node_ranks);
     printf("\nrates      %s; attention %.3g Tflop/s, backward x%.3g,\n",
            q->cli->run.cp.profile ? "of the profile" : "of a plain machine",

@@ -125,10 +125,10 @@ static void print_start(session *s)
     int cpus, sharers;
     weft_world_describe(s->world, transport, sizeof transport);
     weft_world_cpus(s->world, &cpus, &sharers);
-    weft_text_add(&t, "\nranks        %d (%s): tp %d x cp %d x dp %d x pp %d, %d thread%s each, kernels %s\n",
-                  weft_world_size(s->world), weft_world_transport(s->world), e->mesh.size.tp, e->mesh.size.cp,
-                  e->mesh.size.dp, e->mesh.size.pp, e->ctx->threads, e->ctx->threads > 1 ? "s" : "",
-                  weft_isa_name(e->kern.isa));
+    weft_text_add(&t, "\nranks        %d (%s): ", weft_world_size(s->world), weft_world_transport(s->world));
+    weft_mesh_describe(e->mesh.size, &t);
+    weft_text_add(&t, "%s, %d thread%s each, kernels %s\n", e->run->sequence_parallel ? ", sequence parallel" : "",
+                  e->ctx->threads, e->ctx->threads > 1 ? "s" : "", weft_isa_name(e->kern.isa));
     weft_text_add(&t, "processors   %d for rank 0, shared by %d rank%s", cpus, sharers, sharers > 1 ? "s" : "");
     weft_text_add(&t, strcmp(transport, weft_world_transport(s->world)) ? "; %s\n" : "\n", transport);
     weft_text_add(&t, "model        %lld parameters; attention%s%s", (long long)weft_model_params(&e->config),

@@ -14,8 +14,7 @@ static void write_log(void *ud, weft_log_level level, const char *line)
 
 int weft_launch_ranks(const weft_cli *cli)
 {
-    weft_mesh_shape m = cli->run.mesh;
-    return cli->command->ranks ? m.tp * m.cp * m.dp * m.pp : 1;
+    return cli->command->ranks ? weft_mesh_ranks(cli->run.mesh) : 1;
 }
 
 weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads)

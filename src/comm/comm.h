@@ -151,6 +151,7 @@ weft_status weft_comm_split(weft_comm **out, weft_world *w, const int *group_of,
 void weft_comm_destroy(weft_comm *c);
 int weft_comm_rank(const weft_comm *c);
 int weft_comm_size(const weft_comm *c);
+int weft_comm_world_rank(const weft_comm *c, int rank); /* of a rank of the group */
 weft_world *weft_comm_world(const weft_comm *c);
 
 typedef struct weft_counters {

@@ -217,6 +217,7 @@ void weft_comm_destroy(weft_comm *c)
 
 int weft_comm_rank(const weft_comm *c) { return c->rank; }
 int weft_comm_size(const weft_comm *c) { return c->size; }
+int weft_comm_world_rank(const weft_comm *c, int rank) { return weft_comm_member(c, rank); }
 weft_world *weft_comm_world(const weft_comm *c) { return c->world; }
 
 void weft_comm_counters(const weft_comm *c, weft_counters *out)

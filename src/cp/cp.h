@@ -116,7 +116,10 @@ weft_status weft_cp_explain(const weft_kern *kern, weft_comm *any, const weft_cp
 
 /* The plan that rank 0 of P would make: appends how it prints itself, and what it allocates. Makes no buffer. `any` is
  * any communicator of this process. LOCAL */
-typedef struct weft_cp_sizes { size_t pool, kv_buffers, kept; } weft_cp_sizes;
+typedef struct weft_cp_sizes {
+    size_t pool, kv_buffers, kept;
+    int head_ranks; /* U; 1: there are no head groups */
+} weft_cp_sizes;
 weft_status weft_cp_preview(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
                             const weft_cp_options *options, int P, weft_text *text, weft_cp_sizes *sizes);
 

@@ -2,7 +2,7 @@
  *
  * Every rank numbers every group, those of other ranks too, in one order (dimension by dimension): group numbers and
  * ring neighbours are then the same everywhere (field report G24). */
-#include "mesh/mesh.h"
+#include "mesh/mesh_impl.h"
 
 #include <string.h>
 
@@ -41,6 +41,17 @@ const char *weft_mesh_order_text(int order, char *buf)
     return buf;
 }
 
+static weft_status refuse_order(const char *text)
+{
+    char buf[WEFT_MESH_ORDERS][3 * DIMS];
+    const char *names[WEFT_MESH_ORDERS];
+    for (int i = 0; i < WEFT_MESH_ORDERS; i++) names[i] = weft_mesh_order_text(i, buf[i]);
+    const char *near = weft_suggest(text, names, WEFT_MESH_ORDERS);
+    return weft_fail(WEFT_ERR_REFUSED, "rank order \"%s\": tp, cp, dp and pp once each are needed, the fastest first; "
+                     "%s%s%s", text, near ? "did you mean \"" : "tp-cp-dp-pp has tensor-parallel ranks side by side",
+                     near ? near : "", near ? "\"?" : "");
+}
+
 weft_status weft_mesh_order_parse(const char *text, int *order)
 {
     char buf[3 * DIMS];
@@ -49,9 +60,17 @@ weft_status weft_mesh_order_parse(const char *text, int *order)
             *order = i;
             return WEFT_OK;
         }
-    return weft_fail(WEFT_ERR_REFUSED, "rank order %s is none: tp, cp, dp and pp once each, the fastest first; "
-                     "tp-cp-dp-pp keeps a tensor-parallel group on neighbouring ranks", text);
+    return refuse_order(text);
 }
+
+void weft_mesh_describe(weft_mesh_shape n, weft_text *out)
+{
+    char order[3 * DIMS];
+    for (int i = 0; i < DIMS; i++) weft_text_add(out, "%s%s %d", i ? " x " : "", dim_names[i], *dim_of(&n, i));
+    if (n.order) weft_text_add(out, " in the order %s", weft_mesh_order_text(n.order, order));
+}
+
+int weft_mesh_ranks(weft_mesh_shape n) { return n.tp * n.cp * n.dp * n.pp; }
 
 weft_mesh_shape weft_mesh_coords(weft_mesh_shape n, int rank)
 {
@@ -93,10 +112,36 @@ static weft_status check_shape(weft_mesh_shape n, int world)
                      (long long)product, world, world, world);
 }
 
-/* The number of a rank's group: its coordinates outside `along`, mixed as in a rank. */
-static int group_number(weft_mesh_shape n, int rank, unsigned along)
+/* ---- groups ------------------------------------------------------------------------------------------------- */
+
+typedef struct kind { /* a kind of groups */
+    const char *name, *text;
+    unsigned along;
+} kind;
+static const kind kinds[WEFT_MESH_KINDS] = {
+    [WEFT_MESH_ALL] = {"all", "every rank", TP | CP | DP | PP},
+    [WEFT_MESH_CP] = {"cp", "one sequence is cut over them", CP},
+    [WEFT_MESH_DP] = {"dp", "the same part of other sequences", DP},
+    [WEFT_MESH_DP_CP] = {"dp_cp", "copies of the same weights", DP | CP},
+    [WEFT_MESH_TP] = {"tp", "parts of the same layers", TP},
+    [WEFT_MESH_PP] = {"pp", "stages of one pipeline", PP},
+    [WEFT_MESH_TP_PP] = {"tp_pp", "parts of one copy of the model", TP | PP},
+    [WEFT_MESH_ENDS] = {"ends", "first and last stage, which share a tied embedding", 0},
+};
+
+const char *weft_mesh_kind_name(weft_mesh_kind k) { return kinds[k].name; }
+const char *weft_mesh_kind_text(weft_mesh_kind k) { return kinds[k].text; }
+
+/* A rank's coordinates outside of the group, mixed as in a rank. */
+int weft_mesh_group(weft_mesh_shape n, weft_mesh_kind k, int rank)
 {
     weft_mesh_shape at = weft_mesh_coords(n, rank);
+    unsigned along = kinds[k].along;
+    if (k == WEFT_MESH_ENDS) { /* the last stage counts as the first */
+        if (at.pp == n.pp - 1) at.pp = 0;
+        return weft_mesh_rank(n, at);
+    }
+    if (WEFT_PLANTED(groups_across) && along == CP) along = TP;
     if (along & TP) at.tp = 0, n.tp = 1;
     if (along & CP) at.cp = 0, n.cp = 1;
     if (along & DP) at.dp = 0, n.dp = 1;
@@ -104,39 +149,30 @@ static int group_number(weft_mesh_shape n, int rank, unsigned along)
     return weft_mesh_rank(n, at); /* n keeps its order */
 }
 
-/* First and last stage; every stage between is a group of its own, which nobody keeps. */
-static int ends_number(weft_mesh_shape n, int rank)
-{
-    weft_mesh_shape at = weft_mesh_coords(n, rank);
-    if (at.pp == n.pp - 1) at.pp = 0;
-    return weft_mesh_rank(n, at);
-}
-
 /* `group_of` has room for all ranks. */
 static weft_status create_all(weft_mesh *m, int *group_of)
 {
-    const struct { weft_comm **comm; unsigned along; const char *name; } rows[] = {
-        {&m->all, TP | CP | DP | PP, "all"}, {&m->cp, CP, "cp"}, {&m->dp, DP, "dp"},
-        {&m->dp_cp, DP | CP, "dp_cp"},       {&m->tp, TP, "tp"}, {&m->pp, PP, "pp"},
-        {&m->tp_pp, TP | PP, "tp_pp"},
-    };
+    weft_comm **const to[WEFT_MESH_KINDS] = {
+        [WEFT_MESH_ALL] = &m->all, [WEFT_MESH_CP] = &m->cp, [WEFT_MESH_DP] = &m->dp, [WEFT_MESH_DP_CP] = &m->dp_cp,
+        [WEFT_MESH_TP] = &m->tp,   [WEFT_MESH_PP] = &m->pp, [WEFT_MESH_TP_PP] = &m->tp_pp, [WEFT_MESH_ENDS] = &m->ends};
     const int world = weft_world_size(m->world);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        for (int r = 0; r < world; r++) group_of[r] = group_number(m->size, r, rows[i].along);
-        WEFT_TRY(weft_comm_split(rows[i].comm, m->world, group_of, rows[i].name));
+    for (int k = 0; k < WEFT_MESH_KINDS; k++) {
+        if (k == WEFT_MESH_ENDS && m->size.pp == 1) continue;
+        for (int r = 0; r < world; r++) group_of[r] = weft_mesh_group(m->size, (weft_mesh_kind)k, r);
+        WEFT_TRY(weft_comm_split(to[k], m->world, group_of, kinds[k].name));
     }
-    if (m->size.pp == 1) return WEFT_OK;
-    for (int r = 0; r < world; r++) group_of[r] = ends_number(m->size, r);
-    WEFT_TRY(weft_comm_split(&m->ends, m->world, group_of, "ends"));
-    if (weft_comm_size(m->ends) == 1) {
+    if (m->ends && weft_comm_size(m->ends) == 1) { /* a stage between */
         weft_comm_destroy(m->ends);
         m->ends = NULL;
     }
     return WEFT_OK;
 }
 
+/* ---- the mesh ------------------------------------------------------------------------------------------------- */
+
 weft_status weft_mesh_create(weft_mesh *mesh, weft_world *world, weft_mesh_shape size)
 {
+    WEFT_TRY(weft__mesh_same(world, size));
     WEFT_TRY(check_shape(size, weft_world_size(world)));
     weft_mesh m = {.size = size, .at = weft_mesh_coords(size, weft_world_rank(world)), .world = world};
     weft_arena *arena;
@@ -145,6 +181,7 @@ weft_status weft_mesh_create(weft_mesh *mesh, weft_world *world, weft_mesh_shape
     WEFT_TRY(weft_arena_create(&arena, &weft_world_ctx(world)->mem, "mesh", NULL));
     WEFT_TRY_OR(st, WEFT_NEW(arena, weft_world_size(world), "group numbers", &group_of), free_arena);
     WEFT_TRY_OR(st, create_all(&m, group_of), destroy_groups);
+    WEFT_TRY_OR(st, weft_mesh_check(&m), destroy_groups);
     weft_arena_destroy(arena);
     *mesh = m;
     return WEFT_OK;

@@ -41,7 +41,7 @@ static weft_status open_model(weft_engine *e, const weft_model_config *config, c
                              .train = o->train,
                              .slots = e->slots};
     const weft_model_place place = {.cp = e->mesh.cp, .tp = e->mesh.tp, .stage = e->mesh.at.pp,
-                                    .stages = e->mesh.size.pp};
+                                    .stages = e->mesh.size.pp, .sequence_parallel = e->run->sequence_parallel};
     return weft_model_create(&e->model, e->ctx, &e->kern, e->gemm, &place, config, &mo);
 }
 

@@ -16,6 +16,7 @@
 #define CUT (RANKS | B) /* how one sequence is cut: bench cp times it, bench profile refuses what it does not use */
 #define S WEFT_CMD_SIM
 #define NO_LIMIT 1, 0
+enum { RANKS_MAX = 1 << 16 };
 
 /* clang-format off */
 static const weft_opt table[] = {
@@ -58,9 +59,15 @@ static const weft_opt table[] = {
     {"parallel.dp", "data-parallel-size", "dp", WEFT_OPT_INT, OFF(dp), "1", NULL, 1, 4096,
      "groups of ranks that work on different sequences", T | E | V},
     {"parallel.tp", "tensor-model-parallel-size", "tp", WEFT_OPT_INT, OFF(tp), "1", NULL, 1, 4096,
-     "tensor parallel size (only 1 for now)", T | E | V},
+     "ranks over which the heads, columns and vocabulary of each layer are dealt", T | E | V},
     {"parallel.pp", "pipeline-model-parallel-size", "pp", WEFT_OPT_INT, OFF(pp), "1", NULL, 1, 4096,
      "stages of a pipeline, each with a part of the layers", T | E | V},
+    {"parallel.sequence_parallel", "sequence-parallel", NULL, WEFT_OPT_BOOL, OFF(sequence_parallel), "false", NULL,
+     NO_LIMIT, "with --tp: the ranks of a layer share norms and residual stream, too, each with some of the rows",
+     T | E | V},
+    {"parallel.rank_order", "rank-order", NULL, WEFT_OPT_TEXT, OFF(rank_order), "tp-cp-dp-pp", NULL, NO_LIMIT,
+     "which ranks are neighbours: tp, cp, dp and pp, the fastest first (weft info --groups shows what comes of it)",
+     T | E | V},
 
     {"model.dir", "model", NULL, WEFT_OPT_TEXT, OFF(model_dir), NULL, NULL, NO_LIMIT,
      "start from the weights of this Hugging Face directory", T},
@@ -213,6 +220,8 @@ static const weft_opt table[] = {
 
     {"plan", "plan", NULL, WEFT_OPT_BOOL, OFF(plan), "false", NULL, NO_LIMIT,
      "print the plan of these options and why other strategies lost, instead of the machine", WEFT_CMD_INFO},
+    {"groups", "groups", NULL, WEFT_OPT_BOOL, OFF(groups), "false", NULL, NO_LIMIT,
+     "print who is in a group with whom, instead of the machine", WEFT_CMD_INFO},
     {"out", "out", NULL, WEFT_OPT_TEXT, OFF(out), NULL, NULL, NO_LIMIT,
      "write what was computed to this file: tensors (safetensors), a profile (JSON)", V | A | B},
     {"generate.prompt", "prompt", NULL, WEFT_OPT_TEXT, OFF(prompt), NULL, NULL, NO_LIMIT,
@@ -257,6 +266,26 @@ static weft_status check_model_sizes(const weft_opts *opts, const weft_run_optio
     return WEFT_OK;
 }
 
+/* Ranks of the mesh and the order in which they are numbered. */
+static weft_status resolve_mesh(weft_run *run, const weft_run_options *o, int64_t cp)
+{
+    const int64_t size[] = {weft_max_i64(o->tp, 1), weft_max_i64(cp, 1), weft_max_i64(o->dp, 1),
+                            weft_max_i64(o->pp, 1)};
+    int64_t ranks = 1;
+    for (int i = 0; i < 4; i++) ranks *= size[i]; /* of at most 4096 each */
+    if (ranks > RANKS_MAX)
+        return weft_fail(WEFT_ERR_REFUSED, "tp %lld x cp %lld x dp %lld x pp %lld are %lld ranks; at most %d",
+                         (long long)size[0], (long long)size[1], (long long)size[2], (long long)size[3],
+                         (long long)ranks, RANKS_MAX);
+    run->mesh = (weft_mesh_shape){.tp = (int)size[0], .cp = (int)size[1], .dp = (int)size[2], .pp = (int)size[3]};
+    if (o->rank_order) WEFT_TRY(weft_mesh_order_parse(o->rank_order, &run->mesh.order));
+    run->sequence_parallel = o->sequence_parallel;
+    if (o->sequence_parallel && run->mesh.tp == 1)
+        return weft_fail(WEFT_ERR_REFUSED, "--sequence-parallel deals rows over the tensor-parallel ranks, and there "
+                         "is one; give --tp 2 or more, or leave it out (--cp cuts the sequence)");
+    return WEFT_OK;
+}
+
 weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_run_options *o)
 {
     int64_t cp = o->cp;
@@ -265,12 +294,7 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
                       .seed_given = weft_opts_given(opts, "run.seed"),
                       .micro_batch_given = weft_opts_given(opts, "train.micro_batch_size")};
     WEFT_TRY(weft_run_resolve_cp(run, opts, o, &cp));
-    run->mesh = (weft_mesh_shape){.tp = (int)weft_max_i64(o->tp, 1), .cp = (int)weft_max_i64(cp, 1),
-                                  .dp = (int)weft_max_i64(o->dp, 1), .pp = (int)weft_max_i64(o->pp, 1)};
-    if (run->mesh.tp > 1)
-        return weft_fail(WEFT_ERR_REFUSED,
-                         "tp %d: tensor parallelism is not built yet; use --tp 1 and raise --cp, --dp or --pp",
-                         run->mesh.tp);
+    WEFT_TRY(resolve_mesh(run, o, cp));
     if (run->mesh.pp > 1 && o->sample_tokens > 0)
         return weft_fail(WEFT_ERR_REFUSED, "run.sample_tokens with --pp %d: no rank has the whole model; leave it out, "
                          "and run weft generate on the checkpoint", run->mesh.pp);

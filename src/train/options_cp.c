@@ -117,6 +117,7 @@ weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft
 void weft_run_one_rank(weft_run *run)
 {
     run->mesh = (weft_mesh_shape){.tp = 1, .cp = 1, .dp = 1, .pp = 1};
+    run->sequence_parallel = false;
     run->cp.strategy = "none";
     run->cp.head_size = 0;
     run->cp.keep_heads = false;

@@ -14,11 +14,14 @@ enum { /* commands, as bits in the option table */
 };
 
 typedef struct weft_run_options { /* filled by the table in options.c, which documents every field */
-    int64_t cp, dp, tp, pp, pcp_size, dcp_size, cp_head_size, cp_buffer;
+    int64_t cp, dp, tp, pp;
+    const char *rank_order;
+    bool sequence_parallel;
+    int64_t pcp_size, dcp_size, cp_head_size, cp_buffer;
     const char *cp_strategy, *cp_comm_type, *cp_layout, *cp_comm_dtype, *cp_grad_dtype;
     bool async_cp_comm, cp_keep_heads, fp8, peer_memory;
     const char *profile;
-    bool plan;
+    bool plan, groups;
 
     const char *model_dir, *model_config, *family;
     int64_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, sliding_window;
@@ -71,6 +74,7 @@ typedef struct weft_run { /* the options, checked and resolved */
     weft_guard guard;       /* policy and limit */
     weft_spike spike;       /* before the first step */
     weft_guard_policy spike_policy; /* warn, skip or stop */
+    bool sequence_parallel; /* never with tp 1 */
     bool dropout_given, seed_given; /* --dropout 0 and --seed 1 are asked for too, against what a case says */
     bool micro_batch_given;         /* weft verify: else all rows of a rank at once */
     weft_cp_options cp;

@@ -18,7 +18,7 @@ refused 'could not act' attention "$case" --cp 2 --cp-strategy none
 refused 'disagree' attention "$case" --cp 2 --pcp-size 4
 refused 'give one of them' attention "$case" --cp-comm-type p2p --cp-strategy pcp
 refused 'give one of them' attention "$case" --pcp-size 2 --cp-strategy ring
-refused 'not built' train --data "$case" --tp 2
+refused 'give --tp 2 or more' train --data "$case" --sequence-parallel
 refused 'parallel.cp' train --data "$case" --set parallel.cpp=2
 printf 'parallel:\n  cp_stratgy: ring\n' >"$tmp/bad.yaml"
 refused 'bad.yaml:2:' train "$tmp/bad.yaml" --data "$case"

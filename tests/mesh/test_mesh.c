@@ -94,6 +94,89 @@ static void orders_have_their_names(void **state)
     static const char *const bad[] = {"", "tp", "tp-cp-dp", "tp-cp-dp-dp", "tp-cp-dp-pp-", "TP-CP-DP-PP"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_refused(weft_mesh_order_parse(bad[i], &order), "once each");
+    assert_refused(weft_mesh_order_parse("tp-pc-dp-pp", &order), "did you mean \"tp-cp-dp-pp\"?");
+}
+
+/* ---- what is checked on all ranks ------------------------------------------------------------------------------ */
+
+typedef struct wrong { /* every rank must be refused with these words */
+    weft_mesh_shape shape, odd;     /* of all ranks; of rank 2 */
+    const char *words;
+    int group_of[4];                /* planted in the place of the mesh's tp groups */
+    int refused;
+} wrong;
+
+static weft_status expect_refusal(wrong *x, weft_status st)
+{
+    if (st >= 0) return weft_fail(WEFT_ERR_INTERNAL, "accepted");
+    if (!strstr(weft_last_error(), x->words)) return st;
+    __atomic_add_fetch(&x->refused, 1, __ATOMIC_RELAXED);
+    return WEFT_OK;
+}
+
+static weft_status disagreeing_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    (void)ctx;
+    wrong *x = ud;
+    weft_mesh m;
+    weft_world_set_timeout(w, 60);
+    weft_status st = weft_mesh_create(&m, w, weft_world_rank(w) == 2 ? x->odd : x->shape);
+    WEFT_TRY(expect_refusal(x, st));
+    WEFT_TRY(weft_mesh_create(&m, w, x->shape)); /* the world is as good as before */
+    weft_mesh_destroy(&m);
+    return WEFT_OK;
+}
+
+static void ranks_that_disagree_are_refused_alike(void **state)
+{
+    (void)state;
+    static wrong cases[] = {
+        {{1, 2, 2, 1, 0}, {1, 4, 1, 1, 0}, "mesh: cp is 2 on rank 0 and 4 on rank 2", {0}, 0},
+        {{1, 2, 2, 1, 0}, {1, 2, 1, 2, 0}, "mesh: dp is 1 on rank 2 and 2 on rank 0", {0}, 0},
+        {{4, 1, 1, 1, 0}, {4, 3, 1, 1, 0}, "mesh: cp is 1 on rank 0 and 3 on rank 2", {0}, 0}, /* no world of 12 */
+        {{2, 2, 1, 1, 0}, {2, 2, 1, 1, 6}, "the rank order is tp-cp-dp-pp on rank 0 and cp-tp-dp-pp on rank 2", {0}, 0},
+        {{2, 2, 1, 1, 0}, {2, 2, 1, 1, 99}, "the rank order is tp-cp-dp-pp on rank 0 and 99 on rank 2", {0}, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_ok(weft_run_threads(4, disagreeing_body, &cases[i]));
+        assert_int_equal(cases[i].refused, 4);
+    }
+}
+
+static weft_status planted_body(weft_ctx *ctx, weft_world *w, void *ud)
+{
+    (void)ctx;
+    wrong *x = ud;
+    weft_mesh m, planted;
+    weft_world_set_timeout(w, 60);
+    WEFT_TRY(weft_mesh_create(&m, w, x->shape));
+    WEFT_TRY(weft_mesh_check(&m));
+    planted = m;
+    WEFT_TRY(weft_comm_split(&planted.tp, w, x->group_of, "planted"));
+    WEFT_TRY(expect_refusal(x, weft_mesh_check(&planted)));
+    weft_comm_destroy(planted.tp);
+    weft_mesh_destroy(&m);
+    return WEFT_OK;
+}
+
+/* tp 2 x cp 2: tp groups are {0,1} {2,3}, cp groups {0,2} {1,3}. */
+static void groups_that_do_not_fit_are_found(void **state)
+{
+    (void)state;
+    static wrong cases[] = {
+        /* ranks with other rows */
+        {{2, 2, 1, 1, 0}, {0}, "have 2 ranks in common, rank ", {0, 1, 0, 1}, 0},
+        /* across: each meets its cp group in one rank, but rank 1 would have the other's heads */
+        {{2, 2, 1, 1, 0}, {0}, "of 2 in its tp group; it must be number ", {0, 1, 1, 0}, 0},
+        {{2, 2, 1, 1, 0}, {0}, "have 2 ranks in common, rank ", {0, 0, 0, 0}, 0},
+        {{2, 2, 1, 1, 0}, {0}, "is number 0 of 1 in its tp group", {0, 1, 2, 3}, 0},
+        /* cp-tp: cp groups {0,1} {2,3}; tp groups {0,3} {1,2} have the right numbers everywhere, and other rows */
+        {{2, 2, 1, 1, 6}, {0}, "have numbers 0 and 1 in their cp groups", {0, 1, 1, 0}, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_ok(weft_run_threads(4, planted_body, &cases[i]));
+        assert_int_equal(cases[i].refused, 4);
+    }
 }
 
 static void refused(weft_world *w, int tp, int cp, int dp, const char *words)
@@ -128,6 +211,8 @@ int main(void)
         cmocka_unit_test(g24_groups_hold_their_own_ranks),
         cmocka_unit_test(orders_have_their_names),
         cmocka_unit_test(bad_shapes_are_refused),
+        cmocka_unit_test(ranks_that_disagree_are_refused_alike),
+        cmocka_unit_test(groups_that_do_not_fit_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
