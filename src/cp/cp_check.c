@@ -2,7 +2,6 @@
  * different things. Pure functions of the problem. */
 #include "cp/cp_impl.h"
 
-#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -71,15 +70,6 @@ static weft_status check_products(const weft_cp_problem *p)
     return weft_count_of((int64_t[2]){p->max_docs, 1024}, 2, "attention documents", &bytes);
 }
 
-/* Outside of fp64 kernels hold these in fp32: one that becomes 0 or infinite there is another problem. */
-static weft_status check_real(const weft_cp_problem *p, const char *name, double x)
-{
-    if (p->prec == WEFT_PREC_F64 || x == 0 || (fabs(x) >= FLT_MIN && fabs(x) <= FLT_MAX)) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "attention: %s is %g, outside of fp32 (%.3g to %.3g), in which %s holds it; use "
-                                       "precision fp64", name, x, (double)FLT_MIN, (double)FLT_MAX,
-                                       weft_prec_name(p->prec));
-}
-
 static weft_status check_alibi(const weft_cp_problem *p)
 {
     for (int h = 0; p->alibi && h < p->H; h++) {
@@ -100,9 +90,7 @@ weft_status weft__cp_check(const weft_cp_problem *p, const weft_cp_options *o, w
                              .head0 = p->head0, .kv_head0 = weft__cp_kv_head0(p), .scale = p->scale,
                              .softcap = p->softcap, .mask = p->mask, .alibi = p->alibi, .dropout = p->dropout,
                              .seed = p->seed};
-    WEFT_TRY(weft_attn_check(desc));
-    WEFT_TRY(check_real(p, "scale", p->scale));
-    WEFT_TRY(check_real(p, "softcap", p->softcap));
+    WEFT_TRY(weft_attn_check(desc, p->prec));
     WEFT_TRY(check_alibi(p));
     return check_products(p);
 }

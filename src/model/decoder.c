@@ -40,7 +40,7 @@ static weft_status alloc_decoder(weft_decoder *d)
     if (!weft_mul_i64(d->max, kv, &per_layer) || !weft_mul_i64(per_layer, c->L, &all))
         return weft_fail(WEFT_ERR_REFUSED, "decoder: a cache of %lld tokens does not fit into memory sizes",
                          (long long)d->max);
-    WEFT_TRY(weft_attn_check(&desc));
+    WEFT_TRY(weft_attn_check(&desc, m->prec));
     WEFT_TRY(weft_arena_alloc(d->arena, all, m->cs, "cache", (void **)&d->cache));
     WEFT_TRY(weft__acts_alloc(m, d->arena, S, false, false, &d->acts));
     WEFT_TRY(weft__scratch_alloc(m, d->arena, S, false, &d->scratch));

@@ -84,6 +84,7 @@ for limit in 2e-O6 x nan 1e400 0 -2e-6 inf; do
   edit limit tol_fp32_o "$limit"; refused 'tol_fp32_o' attention "$tmp/limit"
 done
 refused 'at most' attention --make "T=5 H=2 D=8 docs=random:9223372036854775807"
+refused 'use precision fp64, or 0 for none' attention --make "T=8 H=2 D=4 causal softcap=1e31"
 edit softcap softcap 1e-300; refused 'softcap is 1e-300' attention "$tmp/softcap"
 for word in softcap=1e-40 softcap=1e39 scale=1e39 scale=-1e-39; do
   refused 'outside of fp32' attention --make "T=8 H=2 D=4 causal $word" --cp 2

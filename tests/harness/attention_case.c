@@ -383,7 +383,7 @@ void case_run(const attention_case *c, const weft_attn_ops *ops, weft_prec prec,
     void *dsinks = cleared(c, d.H, R), *dq = cleared(c, qn * qw, R), *dk = cleared(c, kn * kw, R);
     void *dv = cleared(c, kn * vw, R);
     d.alibi = alibi;
-    assert_ok(weft_attn_check(&d));
+    assert_ok(weft_attn_check(&d, prec));
     void *work = place_new(ops->work_bytes(&d, threads), 64, c->side);
 
     weft_attn_run run = {.work = work, .threads = threads};

@@ -410,7 +410,7 @@ static void g39_head_sizes_are_not_padded(void **state)
         check_all(&c, 1, false, false, 1, text);
     }
     weft_attn_desc d = {.H = 1, .Hkv = 1, .D = 257, .Dv = 64, .group = 1, .scale = 1, .mask = {false, -1, -1, 0}};
-    assert_refused(weft_attn_check(&d), "257");
+    assert_refused(weft_attn_check(&d, WEFT_PREC_F64), "257");
 }
 
 /* Rows so far apart that offsets pass 2^32 elements, and 2^32 bytes several times: the same bits as from rows side by
@@ -442,12 +442,12 @@ static void refusals(void **state)
     (void)state;
     const weft_attn_desc good = {.H = 4, .Hkv = 2, .D = 8, .Dv = 8, .group = 2, .scale = 1, .mask = {true, -1, -1, 0}};
     weft_attn_desc d = good;
-    assert_ok(weft_attn_check(&d));
+    assert_ok(weft_attn_check(&d, WEFT_PREC_F64));
 #define REFUSED(change, part) \
     do { \
         d = good; \
         change; \
-        assert_refused(weft_attn_check(&d), part); \
+        assert_refused(weft_attn_check(&d, WEFT_PREC_F64), part); \
     } while (0)
     REFUSED(d.D = 0, "head size 0");
     REFUSED(d.Dv = 300, "300");
@@ -463,6 +463,41 @@ static void refusals(void **state)
     REFUSED(d.dropout = -0.1, "dropout");
     REFUSED(d.dropout = NAN, "dropout");
 #undef REFUSED
+}
+
+/* Kernels of every precision but fp64 hold scale and softcap in fp32. */
+static void numbers_outside_of_fp32(void **state)
+{
+    (void)state;
+    static const double bad[] = {1e39, 3e38, 1e-39, 1e-300}; /* infinite; infinite times log2(e); flushed; zero */
+    for (int prec = 0; prec < WEFT_PREC_COUNT; prec++)
+        for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+            weft_attn_desc d = {.H = 1, .Hkv = 1, .D = 64, .Dv = 64, .group = 1, .mask = {true, -1, -1, 0}};
+            weft_attn_desc scale = d, cap = d, both = d;
+            scale.scale = -bad[i], cap.scale = 1, cap.softcap = bad[i], both.scale = both.softcap = bad[i];
+            if (prec == WEFT_PREC_F64) {
+                assert_ok(weft_attn_check(&both, WEFT_PREC_F64));
+                continue;
+            }
+            assert_refused(weft_attn_check(&scale, (weft_prec)prec), "scale such as 1/sqrt(64) = 0.125");
+            assert_refused(weft_attn_check(&cap, (weft_prec)prec), bad[i] > 1 ? "0 for none" : "a cap such as 30");
+        }
+}
+
+/* What is just not refused is computed. A larger cap would have scores flushed on their way through tanh. */
+static void bounds_of_fp32(void **state)
+{
+    (void)state;
+    static const struct { double scale, softcap; } rows[] = {{0.25, 0x1p100}, {0.25, 0x1p-126}, {0x1p-126, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        attention_case c;
+        char text[48];
+        case_init(&c, 2, 1, 16, 16);
+        case_simple(&c, 33, 150);
+        c.d.scale = rows[i].scale, c.d.softcap = rows[i].softcap;
+        snprintf(text, sizeof text, "scale %g, softcap %g", c.d.scale, c.d.softcap);
+        check_all(&c, 1, false, false, 1, text);
+    }
 }
 
 int main(void)
@@ -489,7 +524,7 @@ int main(void)
         cmocka_unit_test(g28_mask_stands_at_positions),
         cmocka_unit_test(g39_head_sizes_are_not_padded),
         cmocka_unit_test(g30_offsets_have_64_bits),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(refusals), cmocka_unit_test(numbers_outside_of_fp32), cmocka_unit_test(bounds_of_fp32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

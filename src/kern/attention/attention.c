@@ -2,6 +2,7 @@
  * and the refusal of shapes that no kernel takes. */
 #include "kern/attention/attention_impl.h"
 
+#include <float.h>
 #include <math.h>
 
 /* Positions and windows stay far below this, so that their sums fit into 64 bits. */
@@ -83,17 +84,44 @@ static weft_status check_mask(const weft_mask *m)
     return WEFT_OK;
 }
 
-weft_status weft_attn_check(const weft_attn_desc *d)
+/* Outside of fp64 kernels hold scale and softcap in fp32, and flush what is below FLT_MIN: one that becomes 0 or
+ * infinite there is another problem. Two bounds are narrower. The scale is multiplied by log2(e). And scores are
+ * divided by the cap: far below it they would be flushed, which at 2^100 moves no score by more than 2^-26; there the
+ * cap moves none either, since tanh(x) = x. */
+static weft_status check_scale(const weft_attn_desc *d, weft_prec prec)
+{
+    const double most = (double)FLT_MAX / 2, size = fabs(d->scale);
+    if (!isfinite(d->scale))
+        return weft_fail(WEFT_ERR_REFUSED, "attention: scale %g; must be finite, usually 1/sqrt(%d)", d->scale, d->D);
+    if (prec == WEFT_PREC_F64 || size == 0 || (size >= (double)FLT_MIN && size <= most)) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "attention: scale is %g, outside of fp32 (%.3g to %.3g), in which %s holds it; use precision "
+                     "fp64, or a scale such as 1/sqrt(%d) = %.3g",
+                     d->scale, (double)FLT_MIN, most, weft_prec_name(prec), d->D, 1 / sqrt((double)d->D));
+}
+
+static weft_status check_softcap(double cap, weft_prec prec)
+{
+    const double most = 0x1p100;
+    if (!isfinite(cap) || cap < 0)
+        return weft_fail(WEFT_ERR_REFUSED, "attention: softcap %g; must be 0 (none) or positive", cap);
+    if (prec == WEFT_PREC_F64 || cap == 0 || (cap >= (double)FLT_MIN && cap <= most)) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "attention: softcap is %g, outside of fp32 (%.3g to %.3g), in which %s holds it; use precision "
+                     "fp64, or %s",
+                     cap, (double)FLT_MIN, most, weft_prec_name(prec),
+                     cap > 1 ? "0 for none, which comes to the same" : "a cap such as 30");
+}
+
+weft_status weft_attn_check(const weft_attn_desc *d, weft_prec prec)
 {
     if (d->D < 1 || d->D > WEFT_ATTN_MAX_D || d->Dv < 1 || d->Dv > WEFT_ATTN_MAX_D)
         return weft_fail(WEFT_ERR_REFUSED, "attention: head size %d (values %d); must be from 1 to %d", d->D, d->Dv,
                          WEFT_ATTN_MAX_D);
     WEFT_TRY(check_heads(d));
     WEFT_TRY(check_mask(&d->mask));
-    if (!isfinite(d->scale))
-        return weft_fail(WEFT_ERR_REFUSED, "attention: scale %g; must be finite, usually 1/sqrt(%d)", d->scale, d->D);
-    if (!isfinite(d->softcap) || d->softcap < 0)
-        return weft_fail(WEFT_ERR_REFUSED, "attention: softcap %g; must be 0 (none) or positive", d->softcap);
+    WEFT_TRY(check_scale(d, prec));
+    WEFT_TRY(check_softcap(d->softcap, prec));
     if (!(d->dropout >= 0 && d->dropout < 1)) /* NaN is neither */
         return weft_fail(WEFT_ERR_REFUSED, "attention: dropout %g; must be 0 (none) or a probability below 1",
                          d->dropout);

@@ -144,8 +144,8 @@ bool weft_attn_kept(double dropout, uint64_t seed, uint32_t word3, uint32_t samp
  * contiguous; O(nq) otherwise. LOCAL, pure */
 int64_t weft_attn_area(const weft_mask *mask, const weft_attn_pair *pair);
 
-/* Refuses shapes that no kernel takes (D or Dv outside 1..256, heads that do not divide, a window below
- * -1, a dropout of 1, ...), with the rule and a value that works. */
-weft_status weft_attn_check(const weft_attn_desc *d);
+/* Refuses what the kernels of this precision do not take (D or Dv outside 1..256, heads that do not divide, a window
+ * below -1, a dropout of 1, a scale or softcap that R cannot hold, ...), with the rule and a value that works. */
+weft_status weft_attn_check(const weft_attn_desc *d, weft_prec prec);
 
 #endif
