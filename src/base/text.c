@@ -100,7 +100,7 @@ void weft_text_fold(weft_text *t, const char *lines, int left, int width)
     }
 }
 
-/* Levenshtein distance; words are short. */
+/* Levenshtein distance between letters of either case; words are short. */
 static int distance(const char *a, const char *b)
 {
     enum { MAX = 64 };
@@ -113,7 +113,7 @@ static int distance(const char *a, const char *b)
         row[0] = i;
         for (int j = 1; j <= m; j++) {
             int above = row[j];
-            int best = diagonal + (a[i - 1] != b[j - 1]);
+            int best = diagonal + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
             if (above + 1 < best) best = above + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
             row[j] = best;
@@ -126,9 +126,13 @@ static int distance(const char *a, const char *b)
 const char *weft_suggest(const char *word, const char *const *names, int n)
 {
     const char *best = NULL;
-    int limit = (int)strlen(word) / 3 + 2; /* a third of the letters may be wrong */
+    size_t letters = strlen(word);
+    int limit = (int)letters / 3 + 2; /* a third of the letters may be wrong */
     for (int i = 0; i < n; i++) {
+        size_t length = strlen(names[i]);
+        if (2 * length < letters) continue; /* most of the word would be wrong */
         int d = distance(word, names[i]);
+        if (d >= (int)length) continue; /* so is a name of which no letter is right */
         if (d < limit) limit = d, best = names[i];
     }
     return best;

@@ -25,7 +25,7 @@ void weft_text_fold(weft_text *t, const char *lines, int left, int width);
 typedef struct weft_line { char *text; size_t size, used; } weft_line;
 void weft_line_add(weft_line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The name in names[0..n) nearest to `word` by edit distance, or NULL when none is near. */
+/* The name in names[0..n) nearest to `word` by edit distance, of letters of either case, or NULL when none is near. */
 const char *weft_suggest(const char *word, const char *const *names, int n);
 
 /* "64K", "16M", "2G", "100" -> bytes or counts (powers of 1024). Refuses signs, junk and overflow. */

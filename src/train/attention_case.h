@@ -14,6 +14,7 @@ typedef struct weft_attention_case {
     weft_cp_problem problem;
     const weft_view *in[4];     /* of a file: q k v do */
     const weft_view *file_sinks, *file_alibi;
+    const char *own_words;      /* that the caller takes out of the text before it is made: "fp64 fp32 ...", or NULL */
     uint64_t seed;              /* of a made case's values */
     double file_dropout;        /* with which the file's expected values were computed */
     int64_t file_seed;          /* of that dropout; -1: not known */

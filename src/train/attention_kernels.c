@@ -30,25 +30,34 @@ typedef struct bench {
 
 /* ---- the words ------------------------------------------------------------------------------------------- */
 
-static bool direction_of(const char *word, bool wanted[WEFT_BENCH_DIRECTIONS])
+static const char own_words[] = "fp64 fp32 bf16 fp16 fwd bwd fwd+bwd";
+
+static int direction_of(const char *word)
 {
     static const char *const names[WEFT_BENCH_DIRECTIONS] = {"fwd", "bwd", "fwd+bwd"};
-    for (int i = 0; i < WEFT_BENCH_DIRECTIONS; i++)
-        if (!strcmp(word, names[i])) return wanted[i] = true;
-    return false;
+    int i = 0;
+    while (i < WEFT_BENCH_DIRECTIONS && strcmp(word, names[i])) i++;
+    return i;
 }
 
 /* Takes out what --make has no word for; all directions unless some are named. */
 static weft_status read_text(bench *b, weft_prec *prec, const char *text, char **rest)
 {
     char *copy = NULL, *next = NULL;
-    size_t size = strlen(text) + 1;
+    size_t size = strlen(text) + 2; /* a space behind every word */
+    bool has_prec = false;
     WEFT_TRY(weft_arena_zalloc(b->c.arena, (int64_t)size, 1, "bench text", (void **)rest));
     WEFT_TRY(weft_arena_alloc(b->c.arena, (int64_t)size, 1, "bench text", (void **)&copy));
-    memcpy(copy, text, size);
+    memcpy(copy, text, size - 1);
     for (char *word = strtok_r(copy, " \t", &next); word; word = strtok_r(NULL, " \t", &next)) {
-        if (direction_of(word, b->wanted) || weft_prec_parse(word, prec)) continue;
-        strcat(*rest, word), strcat(*rest, " ");
+        int direction = direction_of(word);
+        bool is_direction = direction < WEFT_BENCH_DIRECTIONS, is_prec = weft_prec_parse(word, prec);
+        if ((is_prec && has_prec) || (is_direction && b->wanted[direction]))
+            return weft_fail(WEFT_ERR_REFUSED, "%s: \"%s\" is one %s too many; leave one out", text, word,
+                             is_prec ? "precision" : "direction");
+        has_prec |= is_prec;
+        if (is_direction) b->wanted[direction] = true;
+        if (!is_direction && !is_prec) strcat(*rest, word), strcat(*rest, " ");
     }
     bool any = b->wanted[0] || b->wanted[1] || b->wanted[2];
     for (int i = 0; i < WEFT_BENCH_DIRECTIONS; i++) b->wanted[i] |= !any;
@@ -224,6 +233,7 @@ weft_status weft_bench_kernels(weft_world *world, const weft_run *given, const c
     weft_mesh mesh = {0};
     weft_status st;
     bench b = {.c = {.name = text,
+                     .own_words = own_words,
                      .run = &r,
                      .ctx = weft_world_ctx(world),
                      .seed = (uint64_t)r.o->seed,

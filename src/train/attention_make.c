@@ -16,6 +16,17 @@ typedef struct spec { /* what is not in the problem yet */
     bool sinks, alibi;
 } spec;
 
+static const char *const keys[] = {"T",      "Tq",    "B",       "H",    "D",     "causal", "window",
+                                   "prefix", "scale", "softcap", "docs", "sinks", "alibi"};
+enum { KEYS = sizeof keys / sizeof *keys };
+
+static int key_index(const char *key)
+{
+    int i = 0;
+    while (i < KEYS && strcmp(key, keys[i])) i++;
+    return i;
+}
+
 static weft_status number(const char *key, const char *text, int64_t min, int64_t *out)
 {
     weft_status st = text ? weft_parse_size(text, out) : weft_fail(WEFT_ERR_REFUSED, "a number is missing");
@@ -77,15 +88,21 @@ static weft_status window(weft_cp_problem *p, char *text)
     return WEFT_OK;
 }
 
-static weft_status unknown_word(const char *key)
+/* `word` as it was written, `key` its part before a number: what is near the whole word is the better guess. */
+static weft_status unknown_word(const char *own_words, const char *word, const char *key)
 {
-    static const char *const keys[] = {"T",       "Tq",    "B",       "H",    "D",     "causal", "window",
-                                       "prefix",  "scale", "softcap", "docs", "sinks", "alibi"};
-    const char *near = weft_suggest(key, keys, (int)(sizeof keys / sizeof *keys));
+    char copy[64] = "", *rest = NULL;
+    const char *own[sizeof copy / 2], *near;
+    int n = 0;
+    snprintf(copy, sizeof copy, "%s", own_words ? own_words : "");
+    for (char *w = strtok_r(copy, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) own[n++] = w;
+    near = weft_suggest(word, own, n);
+    if (!near) near = weft_suggest(key, keys, KEYS);
     return weft_fail(WEFT_ERR_REFUSED,
-                     "\"%s\" is not known%s%s%s; write T=1001 Tq=7 B=2 H=4/2 D=64/32 causal window=255,0 "
+                     "\"%s\" is not known%s%s%s; write %s%sT=1001 Tq=7 B=2 H=4/2 D=64/32 causal window=255,0 "
                      "prefix=16 scale=0.1 softcap=30 docs=100,0,* (or docs=random:8, docs=each:1K) sinks alibi",
-                     key, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+                     word, near ? "; did you mean " : "", near ? near : "", near ? "?" : "",
+                     own_words ? own_words : "", own_words ? " " : "");
 }
 
 static weft_status take_word(weft_cp_problem *p, spec *x, const char *key, char *value)
@@ -102,7 +119,7 @@ static weft_status take_word(weft_cp_problem *p, spec *x, const char *key, char 
     if (!strcmp(key, "softcap")) return real(key, value, &p->softcap);
     if (!strcmp(key, "sinks")) return flag(key, value, &x->sinks);
     if (!strcmp(key, "alibi")) return flag(key, value, &x->alibi);
-    if (strcmp(key, "docs") || !value) return unknown_word(key);
+    if (!value) return weft_fail(WEFT_ERR_REFUSED, "docs: lengths are missing, as in docs=100,0,*");
     x->docs = value;
     return WEFT_OK;
 }
@@ -117,11 +134,18 @@ static char *split_word(char *word, char key[16])
     return equals ? word + name + 1 : number ? word + len : NULL;
 }
 
-static weft_status read_words(weft_cp_problem *p, spec *x, char *text)
+static weft_status read_words(weft_cp_problem *p, spec *x, const char *own_words, char *text)
 {
     char *rest = NULL, key[16];
+    bool seen[KEYS] = {false};
     for (char *word = strtok_r(text, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest)) {
         char *value = split_word(word, key);
+        int i = key_index(key);
+        if (i == KEYS) return unknown_word(own_words, word, key);
+        if (seen[i])
+            return weft_fail(WEFT_ERR_REFUSED, "%s is given twice, the second time as \"%s\"; leave one out", key,
+                             word);
+        seen[i] = true;
         WEFT_TRY(take_word(p, x, key, value));
     }
     if (!p->T || !p->H || !p->D)
@@ -223,7 +247,7 @@ static weft_status make(weft_attention_case *c, const char *text)
     memcpy(copy, text, size);
     c->problem.B = 1;
     c->problem.mask.left = c->problem.mask.right = -1;
-    WEFT_TRY(read_words(&c->problem, &x, copy));
+    WEFT_TRY(read_words(&c->problem, &x, c->own_words, copy));
     WEFT_TRY(make_docs(c, &x));
     WEFT_TRY(make_heads(c, &x));
     return choose_spots(c);

@@ -11,15 +11,33 @@ static weft_status number(const char *text, int64_t min, int64_t *out)
     return st < 0 ? weft_fail_at(st, "docs: ") : WEFT_OK;
 }
 
+/* Copies the first length of a list. */
+static weft_status first_length(const char *text, size_t len, char *word, size_t size)
+{
+    if (len == 0) return weft_fail(WEFT_ERR_REFUSED, "docs: a length is missing; write 0 for an empty document");
+    if (len >= size)
+        return weft_fail(WEFT_ERR_REFUSED, "docs: %.12s... is too long for a length; at most %zu letters", text,
+                         size - 1);
+    memcpy(word, text, len);
+    word[len] = 0;
+    return WEFT_OK;
+}
+
 /* "100,0,*,7": lengths in order, one of them * for what is left. */
 static weft_status listed_lengths(const char *text, int64_t T, int64_t *cu, int64_t n)
 {
     int64_t known = 0, star = -1, at = 0;
     for (int64_t i = 0; i < n; i++) {
-        char word[24] = "";
+        char word[24];
         size_t len = strcspn(text, ",");
-        if (len < sizeof word) memcpy(word, text, len);
-        if (!strcmp(word, "*") && star < 0) star = i, cu[i] = 0;
+        bool rest = len == 1 && *text == '*';
+        if (rest && star >= 0)
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "docs: documents %lld and %lld are both *; one takes all that is left, so the other "
+                             "needs a length",
+                             (long long)star + 1, (long long)i + 1);
+        WEFT_TRY(first_length(text, len, word, sizeof word));
+        if (rest) star = i, cu[i] = 0;
         else WEFT_TRY(number(word, 0, &cu[i]));
         if (cu[i] > T - known)
             return weft_fail(WEFT_ERR_REFUSED, "docs: the lengths add up to more than T = %lld", (long long)T);

@@ -24,13 +24,17 @@ static void suggestions(void **state)
     enum { N = sizeof names / sizeof *names };
     static const struct { const char *word, *best; } cases[] = {
         {"rnig", "ring"}, {"rin", "ring"}, {"ulyses", "ulysses"}, {"dcpring", "dcp-ring"}, {"pairwse", "pairwise"},
-        {"ring", "ring"}, {"zzzzzzzz", NULL}, {"", NULL},
+        {"ring", "ring"}, {"RING", "ring"}, {"DCP_Ring", "dcp-ring"}, {"zzzzzzzz", NULL}, {"", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *best = weft_suggest(cases[i].word, names, N);
         if (!cases[i].best) assert_null(best);
         else assert_string_equal(best, cases[i].best);
     }
+    static const char *const letters[] = {"T", "H"};
+    assert_null(weft_suggest("Q", letters, 2));
+    assert_null(weft_suggest("int", letters, 2));
+    assert_string_equal(weft_suggest("h", letters, 2), "H");
     char longer[300];
     memset(longer, 'r', sizeof longer - 1);
     longer[sizeof longer - 1] = 0;

@@ -30,7 +30,16 @@ for format in md csv; do
 done
 good bench attention 'fp64 H1 D8 T32 fwd' --threads 1
 grep -q 'roof: none' "$tmp/stdout" || fail "the reference kernels have a roof"
-refused '"Q" is not known' bench attention 'fp32 Q4'
+refused '"Q4" is not known; did you mean Tq?' bench attention 'fp32 Q4'
+refused '"FP32" is not known; did you mean fp32?' bench attention 'FP32 H1 D8 T64'
+refused '"bf32" is not known; did you mean fp32?' bench attention 'bf32 H1 D8 T64'
+refused '"int8" is not known; write fp64 fp32 bf16 fp16 fwd bwd fwd+bwd T=1001 ' bench attention 'int8 H1 D8 T64'
+refused '"fdw" is not known; did you mean fwd?' bench attention 'H1 D8 T64 fdw'
+refused '"CAUSAL" is not known; did you mean causal?' bench attention 'H1 D8 T64 CAUSAL'
+refused 'T is given twice, the second time as "T65"' bench attention 'H1 D8 T64 T65'
+refused '"bf16" is one precision too many' bench attention 'fp32 H1 D8 T64 bf16'
+refused '"fwd" is one direction too many' bench attention 'H1 D8 T64 fwd bwd fwd'
+refused 'documents 2 and 3 are both *' bench attention 'H1 D8 T64 docs=3,*,*'
 refused 'T, H and D are needed' bench attention 'fp32 H1 D8'
 refused 'weft bench cp' bench attention --cp 2
 refused 'docs' bench attention 'H1 D8 T10 docs=3,4'

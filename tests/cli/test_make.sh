@@ -50,6 +50,12 @@ refused 'needs a case' attention
 refused 'not both' attention "$WEFT_GOLDEN/attention/sinks.safetensors" --make "T=1 H=1 D=1"
 refused 'made cases' attention "$WEFT_GOLDEN/attention/sinks.safetensors" --spot 4
 refused 'add up' attention --make "T=10 H=2 D=4 docs=5,6"
+refused 'both *; one takes all that is left' attention --make "T=10 H=2 D=4 docs=3,*,*"
+refused 'a length is missing' attention --make "T=10 H=2 D=4 docs=3,,7"
+refused 'lengths are missing' attention --make "T=10 H=2 D=4 docs"
+refused 'too long for a length' attention --make "T=10 H=2 D=4 docs=0000000000000000000000003,7"
+refused 'causal is given twice' attention --make "T=10 causal H=2 D=4 causal"
+refused '"FP32" is not known; write T=1001' attention --make "FP32 T=10 H=2 D=4"
 refused 'multiple' attention --make "T=10 H=3/2 D=4"
 refused 'H=2147483648; at most 1048576' attention --make "T=8 H=2147483648 D=4"
 refused 'takes no value' attention --make "T=10 H=2 D=4 causal=1"
