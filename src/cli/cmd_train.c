@@ -261,6 +261,9 @@ static weft_status finish(session *s)
         weft_say("\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->last, s->first, s->entropy);
         weft_say("checkpoint   %s/step-%08lld (Hugging Face layout)\n", s->dir, (long long)o->steps);
     }
+    int64_t skips = weft_trainer_skips(s->trainer);
+    if (s->root && skips)
+        weft_say("steps        %lld left out; skip_reason in %s/metrics.jsonl says why\n", (long long)skips, s->dir);
     WEFT_TRY(print_sample(s));
     return compare_one_rank(s);
 }

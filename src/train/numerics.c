@@ -25,6 +25,8 @@ void weft__numerics_begin(weft_trainer *t, weft_record *r)
                      t->run->loss_scale_dynamic && n->scaler.scale > n->scaler.least);
 }
 
+int64_t weft_trainer_skips(const weft_trainer *t) { return t->numerics.skips; }
+
 static void leave_out(weft_trainer *t, weft_record *r, weft_skip why)
 {
     r->skip = why;

@@ -182,6 +182,7 @@ weft_status weft_trainer_save(weft_trainer *t, const char *dir);
  * refused before anything is removed. *lock: a descriptor to close at the end; while it is open, and this process
  * lives, another run is refused. LOCAL */
 weft_status weft_run_dir_open(const char *dir, bool overwrite, int *lock);
+int64_t weft_trainer_skips(const weft_trainer *t); /* steps left out so far, but those without labels */
 const weft_engine *weft_trainer_engine(const weft_trainer *t);
 int64_t weft_trainer_windows(const weft_trainer *t, bool valid);
 /* Entropy of single tokens over the whole text, in nats: what a model that knows frequencies only would reach. One
