@@ -7,7 +7,8 @@ import json, sys
 print(*[json.loads(line).get(sys.argv[2]) for line in open(sys.argv[1])])
 P
 }
-shows() { cat "$tmp/stdout" "$tmp/stderr" | grep -qF -- "$1" || fail "lacks '$1': $(tail -n 3 "$tmp/stdout" "$tmp/stderr")"; }
+shows() { cat "$tmp/stdout" "$tmp/stderr" | grep -qF -- "$1" ||
+  fail "lacks '$1': $(tail -n 3 "$tmp/stdout" "$tmp/stderr")"; }
 
 small="--hidden-size 8 --num-layers 2 --num-attention-heads 2 --data data.txt --seq-length 33 --steps 4 --threads 1"
 small="$small --micro-batch-size 4 --eval-sequences 0 --cp 2" # v is looked at twice a step
