@@ -33,7 +33,7 @@ static void plant(const weft__pass *p, const weft__watched *w)
     char site[sizeof f->site];
     double value;
     if (f->kind == WEFT_FAULT_NONE || f->row >= w->rows || f->column >= w->cols) return;
-    snprintf(site, sizeof site, "guard.%s", w->tensor);
+    snprintf(site, sizeof site, "guard.%s", w->site ? w->site : w->tensor);
     if (weft_fault_number(f, p->m->ctx->rank, site, &value))
         weft_store(w->x, w->type, f->row * w->ld + f->column, value);
 }
@@ -150,6 +150,16 @@ weft_status weft__guard_qkv(weft__pass *p, int layer, void *qkv)
         for (int i = 0; i < 3 && st >= 0; i++) st = look(p, &t[i]);
     weft__part_end(p, outer);
     return st;
+}
+
+weft_status weft__guard_stream(weft__pass *p, int64_t layer, void *x, bool gradient)
+{
+    const weft_model *m = p->m;
+    int64_t C = m->config.C;
+    weft__watched w = {.tensor = gradient ? "the stage's gradient" : "the stage's output",
+                       .site = gradient ? "stage_gradient" : "stage_output", .layer = (int)layer, .x = x,
+                       .type = m->rt, .ld = C, .rows = p->rows, .cols = C, .gradient = gradient};
+    return weft__guard(p, &w);
 }
 
 /* ---- gradients of weights ------------------------------------------------------------------------------ */

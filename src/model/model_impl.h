@@ -264,6 +264,7 @@ int64_t weft__loss_chunk(int64_t V, size_t element, int64_t rows);
 
 typedef struct weft__watched { /* rows of numbers that are about to leave this rank */
     const char *tensor;     /* as messages name it: "q" */
+    const char *site;       /* of injected faults, after "guard."; NULL: tensor */
     int layer;              /* -1: of none */
     void *x;                /* set to zeros when the step will be left out */
     weft_dtype type;        /* C or R */
@@ -276,5 +277,7 @@ typedef struct weft__watched { /* rows of numbers that are about to leave this r
  * stop. LOCAL */
 weft_status weft__guard(weft__pass *p, const weft__watched *w);
 weft_status weft__guard_qkv(weft__pass *p, int layer, void *qkv);
+/* Rows of the residual stream (R), or of its gradient, that go to another stage. */
+weft_status weft__guard_stream(weft__pass *p, int64_t layer, void *x, bool gradient);
 
 #endif

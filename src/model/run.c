@@ -148,6 +148,7 @@ static weft_status backward_layers(weft__pass *p, const ready_hook *ready)
         tell(ready, m->layer[l].first, m->layer[l].count);
     }
     if (m->first_stage) weft__embed_bwd(p, p->scratch->dx);
+    else WEFT_TRY(weft__guard_stream(p, m->layers.begin, p->scratch->dx, true));
     tell(ready, 0, m->par.embedding_count);
     return WEFT_OK;
 }
@@ -163,6 +164,7 @@ weft_status weft_model_forward(weft_model *m, const weft_micro *micro, bool for_
     WEFT_TRY(prepare(m, micro, for_backward, &p));
     WEFT_TRY(forward_layers(&p, micro));
     if (m->last_stage) WEFT_TRY(forward_head(&p, micro, for_backward, grad_scale, nll_sum, token_nll));
+    else WEFT_TRY(weft__guard_stream(&p, m->layers.end - 1, micro->output, false));
     m->slot[micro->slot].pending = for_backward;
     if (for_backward) m->head_slot = micro->slot;
     return WEFT_OK;

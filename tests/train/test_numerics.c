@@ -82,7 +82,9 @@ static scene *play(int ranks, const char *fault, const char *const *extra)
     for (int i = 0; i < s->steps; i++) /* of one mind */
         for (int r = 1; r < ranks; r++) {
             const weft_record *a = &s->record[0][i], *b = &s->record[r][i];
-            assert_true(s->after[0][i] == s->after[r][i] && s->before[0][i] == s->before[r][i]);
+            bool changed = s->after[r][i] != s->before[r][i];
+            assert_true(changed == (s->after[0][i] != s->before[0][i]));
+            if (t.run.mesh.pp * t.run.mesh.tp == 1) assert_true(s->after[0][i] == s->after[r][i]);
             assert_true(a->skip == b->skip && a->skips == b->skips && a->loss_scale == b->loss_scale &&
                         a->guard_ranks == b->guard_ranks && a->spike == b->spike);
         }
@@ -224,6 +226,29 @@ static void the_guard_warns_or_stops(void **state)
     done(warn), done(stop), done(high), done(off);
 }
 
+/* Rows between the stages of a pipeline, and their gradients on the way back. */
+static void what_stages_hand_on_is_watched(void **state)
+{
+    (void)state;
+    static const struct { const char *fault, *words;
+    } plant[] = {{"nan:rank=0:site=guard.stage_output:hit=3:row=7:column=5",
+                  "rank 0, step 3: the stage's output of layer 0 is nan at position 7 of document 0, sample 0 of the "
+                  "step (element 5)"},
+                 {"inf:rank=1:site=guard.stage_gradient:hit=3:row=2:column=11",
+                  "rank 1, step 3: the stage's gradient of layer 1 is inf at position 2 of document 0, sample 0 of the "
+                  "step (element "
+                  "11)"}};
+    for (int i = 0; i < 2; i++) {
+        scene *skip = play(2, plant[i].fault, W("--pp", "2", "--guard", "skip", "--micro-batch-size", "4"));
+        check_steps(skip, 3, WEFT_SKIP_GUARD);
+        assert_non_null(strstr(skip->log[i].data, plant[i].words));
+        scene *stop = play(2, plant[i].fault, W("--pp", "2", "--guard", "stop", "--micro-batch-size", "4"));
+        assert_int_equal(stop->steps, 2);
+        for (int r = 0; r < 2; r++) assert_true(stop->st[r] < 0 && strstr(stop->error[r], plant[i].words));
+        done(skip), done(stop);
+    }
+}
+
 /* ---- spikes -------------------------------------------------------------------------------------------- */
 
 /* With a threshold that any rise passes, by each policy. */
@@ -301,6 +326,7 @@ int main(void)
         cmocka_unit_test(the_guard_leaves_a_step_out),
         cmocka_unit_test(it_does_not_matter_why),
         cmocka_unit_test(the_guard_warns_or_stops),
+        cmocka_unit_test(what_stages_hand_on_is_watched),
         cmocka_unit_test(spikes_by_policy),
         cmocka_unit_test(options_that_cannot_act_are_refused),
     };
