@@ -133,6 +133,8 @@ static weft_status info_body(weft_cli *cli, weft_world *world)
 {
     if (cli->options.plan && cli->options.groups)
         return weft_fail(WEFT_ERR_REFUSED, "--plan and --groups are two tables; give one of them");
+    if (weft_opts_given(&cli->opts, "bench.format") && !cli->options.groups)
+        return weft_fail(WEFT_ERR_REFUSED, "--format is for weft info --groups; leave it out");
     if (cli->options.plan) return print_plan(cli, world);
     if (cli->options.groups) return weft_info_groups(cli, world);
     print_machine();

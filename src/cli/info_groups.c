@@ -26,11 +26,12 @@ typedef struct table { /* one kind of groups */
     int least;        /* groups of fewer ranks are left out */
 } table;
 
-typedef struct lists { /* room for a table */
+typedef struct lists { /* room for a table, and its form */
     int world;
     int *group;       /* [world] number of each rank's group, below `world` */
     int *first;       /* [world + 1] ranks of group g: rank[first[g]] .. rank[first[g + 1] - 1] */
     int *rank;        /* [world] */
+    bool jsonl;       /* a line per group, for programs */
 } lists;
 
 /* Ranks by group, ascending in each. */
@@ -60,21 +61,32 @@ static void add_heading(weft_text *out, const table *t, const lists *x, int *mos
     weft_text_add(out, "%d: %s\n", *most, t->text);
 }
 
+static void add_line(weft_text *out, const char *kind, int number, const int *rank, int n)
+{
+    weft_text_add(out, "{\"kind\":\"%s\",\"group\":%d,\"ranks\":[", kind, number);
+    for (int i = 0; i < n; i++) weft_text_add(out, i ? ",%d" : "%d", rank[i]);
+    weft_text_add(out, "]}\n");
+}
+
 /* Groups in the order of their first ranks. */
 static void add_table(weft_text *out, const table *t, const lists *x)
 {
-    int most;
+    int most = 0, number = 0;
     sort_ranks(x);
-    add_heading(out, t, x, &most);
+    if (!x->jsonl) add_heading(out, t, x, &most);
     if (most == 1) return;
-    weft_text_add(out, "       ");
+    weft_text_add(out, x->jsonl ? "" : "       ");
     for (int r = 0; r < x->world; r++) {
         int g = x->group[r], n = x->first[g + 1] - x->first[g];
-        if (x->rank[x->first[g]] != r || n < t->least) continue;
-        weft_text_add(out, " ");
-        add_members(out, x->rank + x->first[g], n);
+        const int *rank = x->rank + x->first[g];
+        if (rank[0] != r || n < t->least) continue;
+        if (x->jsonl) add_line(out, t->name, number++, rank, n);
+        else {
+            weft_text_add(out, " ");
+            add_members(out, rank, n);
+        }
     }
-    weft_text_add(out, "\n");
+    weft_text_add(out, x->jsonl ? "" : "\n");
 }
 
 /* ---- the grid inside cp ----------------------------------------------------------------------------------------- */
@@ -124,7 +136,7 @@ static weft_status add_grid(const weft_cli *cli, weft_world *world, const lists 
         if (U[t] < least) least = U[t];
         if (U[t] > most) most = U[t];
     }
-    if (st == WEFT_OK && plan.data)
+    if (st == WEFT_OK && plan.data && !x->jsonl)
         weft_text_add(out, "\ninside cp: %s%s\n", plan.data, least < most ? "; other parts of tp by their heads" : "");
     weft_text_free(&plan);
     if (st < 0 || most == 1) return st;
@@ -152,15 +164,17 @@ static void add_kinds(weft_mesh_shape m, const lists *x, weft_text *out)
 static weft_status add_all(const weft_cli *cli, weft_world *world, weft_arena *arena, weft_text *out)
 {
     const weft_mesh_shape m = cli->run.mesh;
-    lists x = {.world = weft_mesh_ranks(m)};
+    lists x = {.world = weft_mesh_ranks(m), .jsonl = !strcmp(cli->options.bench_format, "jsonl")};
     int *U;
     WEFT_TRY(WEFT_NEW(arena, x.world, "groups", &x.group));
     WEFT_TRY(WEFT_NEW(arena, x.world + 1, "groups", &x.first));
     WEFT_TRY(WEFT_NEW(arena, x.world, "groups", &x.rank));
     WEFT_TRY(WEFT_NEW(arena, m.tp, "head ranks", &U));
-    weft_text_add(out, "%d rank%s: ", x.world, x.world > 1 ? "s" : "");
-    weft_mesh_describe(m, out);
-    weft_text_add(out, "\n");
+    if (!x.jsonl) {
+        weft_text_add(out, "%d rank%s: ", x.world, x.world > 1 ? "s" : "");
+        weft_mesh_describe(m, out);
+        weft_text_add(out, "\n");
+    }
     add_kinds(m, &x, out);
     return m.cp > 1 ? add_grid(cli, world, &x, U, out) : WEFT_OK;
 }
@@ -169,10 +183,15 @@ weft_status weft_info_groups(const weft_cli *cli, weft_world *world)
 {
     weft_arena *arena;
     weft_text t = {0};
+    const char *format = cli->options.bench_format;
+    if (strcmp(format, "text") && strcmp(format, "jsonl"))
+        return weft_fail(WEFT_ERR_REFUSED, "info --groups --format %s: there is text, or jsonl with a line per group",
+                         format);
     WEFT_TRY(weft_arena_create(&arena, &weft_world_ctx(world)->mem, "groups", NULL));
     weft_status st = add_all(cli, world, arena, &t);
     if (st == WEFT_OK && t.failed) st = weft_fail(WEFT_ERR_MEMORY, "no memory for the table of groups");
-    if (st == WEFT_OK) weft_print_prose(stdout, t.data, 8);
+    if (st == WEFT_OK && *t.data == '{') fputs(t.data, stdout);
+    else if (st == WEFT_OK) weft_print_prose(stdout, t.data, 8);
     weft_text_free(&t);
     weft_arena_destroy(arena);
     return st;

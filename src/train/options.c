@@ -195,7 +195,7 @@ static const weft_opt table[] = {
     {"attention.dropout", "dropout", NULL, WEFT_OPT_REAL, OFF(dropout), "0", NULL, 0, 0.999999,
      "dropout of the attention probabilities, by address; --out also writes dropout_mask", A | B},
     {"bench.format", "format", NULL, WEFT_OPT_ENUM, OFF(bench_format), "text", "text|md|csv|jsonl", NO_LIMIT,
-     "how benches print their table", B},
+     "how benches, and info --groups, print their table", B | WEFT_CMD_INFO},
     {"bench.repeats", "repeats", NULL, WEFT_OPT_INT, OFF(bench_repeats), "0", NULL, 0, WEFT_BENCH_REPEATS_MAX,
      "measure so many times (0: by the time that it takes)", B},
     {"bench.against", "against", NULL, WEFT_OPT_ENUM, OFF(bench_against), "none", "none|own|whole", NO_LIMIT,

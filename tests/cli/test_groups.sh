@@ -36,6 +36,14 @@ refused 'as many query heads, there are 1 (heads 0 to 0' \
   info --groups --tp 2 --cp 2 --cp-strategy ulysses --num-attention-heads 3 --hidden-size 48
 refused 'give one of them' info --groups --plan
 
+# for programs
+good info --groups --cp 2 --tp 2 --format jsonl
+grep -qxF '{"kind":"cp","group":1,"ranks":[1,3]}' "$tmp/stdout" || fail "no line per group: $(head -3 "$tmp/stdout")"
+[ "$(grep -c '^{"kind":"dp","group":[0-3],"ranks":\[[0-3]\]}$' "$tmp/stdout")" = 4 ] || fail 'jsonl leaves out groups'
+grep -qv '^{.*}$' "$tmp/stdout" && fail "jsonl with other lines: $(grep -v '^{' "$tmp/stdout")"
+refused 'text, or jsonl' info --groups --format md
+refused 'is for weft info --groups' info --format jsonl
+
 # options of the mesh
 refused 'did you mean "cp-tp-dp-pp"?' info --groups --rank-order cp-tp-pd-pp
 refused 'once each' info --groups --rank-order tp

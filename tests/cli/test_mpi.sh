@@ -5,6 +5,7 @@
 # timeout: 180
 . "$WEFT_SRC/tests/cli/lib.sh"
 attention=$WEFT_GOLDEN/attention
+llama=$WEFT_GOLDEN/models/llama
 tried=0
 
 # ranks N ARGS...: exit code in $code, outputs in $tmp.
@@ -69,6 +70,10 @@ for mpi in openmpi mpich; do
   ranks 3 attention "$case" --cp 2
   expect 2 "started 3 ranks, the options ask for tp 1 x cp 2 x dp 1 x pp 1 = 2: mpirun -n 2" \
     "other ranks than asked for"
+  # ranks that were started with other options: all refuse, and both values are named
+  timeout 60 "mpirun.$mpi" -n 1 "$WEFT" verify "$llama" "$llama/case.safetensors" --cp 2 : \
+    -n 1 "$WEFT" verify "$llama" "$llama/case.safetensors" --dp 2 >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
+  expect 2 "mesh: cp is 1 on rank 1 and 2 on rank 0" "ranks of other layouts"
   ranks 2 attention "$case" --cp 2 --cp-stratgy ring
   expect 2 "did you mean '--cp-strategy'" "an unknown flag"
   ranks 2 info
