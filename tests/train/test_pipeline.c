@@ -1,0 +1,214 @@
+/* labels: small tsan */ /* timeout: 200 */
+/* Pipelines on thread ranks: one rank's loss and gradients whatever the stages and micro-batches are, activations of as
+ * many micro-batches as the schedule has alive, the same bits twice. test_pipeline_grid.c has every layout. */
+#include "pipeline_case.h"
+
+#include "sched/sched.h"
+#include "train/trainer_impl.h"
+
+static test_dir dir;
+
+/* ---- against one rank ------------------------------------------------------------------------------- */
+
+static void one_ranks_loss_and_gradients(void **state)
+{
+    (void)state;
+    static const struct {
+        weft_family family;
+        int64_t L, B;
+        bool docs;
+        layout x;
+    } cases[] = {
+        {WEFT_LLAMA, 2, 1, false, {2, 1, 1, "1"}}, /* fewer micro-batches than stages */
+        {WEFT_GPT2, 3, 4, false, {3, 1, 1, "1"}},
+        {WEFT_QWEN2, 3, 5, true, {2, 2, 1, "1"}},
+        {WEFT_QWEN3, 4, 6, false, {4, 1, 1, "1"}},
+        {WEFT_MISTRAL, 2, 5, true, {2, 1, 2, "1"}}, /* two and three micro-batches */
+        {WEFT_GPT2, 2, 5, false, {2, 1, 1, "2"}},   /* the last micro-batch is smaller */
+        {WEFT_LLAMA, 7, 3, false, {5, 1, 1, "1"}},
+        {WEFT_QWEN2, 2, 1, false, {2, 1, 2, "1"}}, /* a data-parallel rank without a row */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_model_config c = case_config(cases[i].family, cases[i].L);
+        case_write_model(test_dir_file(&dir, "model"), &c);
+        case_write(test_dir_file(&dir, "case.safetensors"), cases[i].B, cases[i].docs);
+        case_check(test_dir_file(&dir, "model"), test_dir_file(&dir, "case.safetensors"), cases[i].x);
+    }
+}
+
+/* ---- training ---------------------------------------------------------------------------------------- */
+
+enum { STEPS = 3, RANKS_MAX = 12 };
+
+typedef struct result {
+    const weft_run *run;
+    double loss[RANKS_MAX][STEPS], norm[RANKS_MAX][STEPS], evaluation[RANKS_MAX];
+    uint64_t hash[RANKS_MAX];              /* of the weights after the last step */
+    int64_t allocations[RANKS_MAX][STEPS];
+    size_t qkv[RANKS_MAX], kept[RANKS_MAX]; /* bytes of these labels, and of all activations */
+} result;
+
+static size_t bytes_of(const weft_mem *mem, const char *arena, const char *label)
+{
+    size_t sum = 0;
+    for (int i = 0; i < mem->rows; i++)
+        if (!strcmp(mem->row[i].arena, arena) && !strcmp(mem->row[i].label, label)) sum += mem->row[i].peak;
+    return sum;
+}
+
+static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    result *r = ud;
+    weft_trainer *t = NULL;
+    weft_status st = WEFT_OK;
+    int me = ctx->rank;
+    weft_world_set_timeout(world, 60);
+    WEFT_TRY(weft_trainer_create(&t, world, r->run));
+    const weft_engine *e = weft_trainer_engine(t);
+    for (int s = 0; s < STEPS && st >= 0; s++) {
+        weft_record record;
+        st = weft_trainer_step(t, &record);
+        r->loss[me][s] = record.loss, r->norm[me][s] = record.grad_norm;
+        r->allocations[me][s] = ctx->mem.allocations;
+    }
+    if (st >= 0) st = weft_trainer_eval(t, 5, &r->evaluation[me]);
+    r->hash[me] = test_hash(weft_model_weights(e->model), (size_t)weft_model_weight_count(e->model) *
+                                                              weft_dtype_size(weft_prec_real(r->run->prec)));
+    r->qkv[me] = bytes_of(&ctx->mem, "model", "qkv");
+    static const char *const labels[] = {"residual", "normed", "qkv", "attention out", "attention state", "mlp",
+                                         "norm statistics", "scratch", "logits", "loss"};
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) r->kept[me] += bytes_of(&ctx->mem, "model", labels[i]);
+    weft_trainer_destroy(t);
+    return st;
+}
+
+static result run(int ranks, const char *const *extra)
+{
+    static const char *data;
+    data = test_dir_file(&dir, "data.txt");
+    const char *common[] = {"--data", data, "--hidden-size", "12", "--num-attention-heads", "3",
+                            "--num-query-groups", "1", "--ffn-hidden-size", "20", "--seq-length", "17", "--steps", "3",
+                            "--lr", "1e-3", "--warmup-steps", "0", "--valid-fraction", "0.2", "--separator", "7",
+                            "--document-mask"};
+    test_run t;
+    result r = {0};
+    test_run_open_more(&t, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, extra);
+    r.run = &t.run;
+    if (weft_run_threads(ranks, body, &r) < 0) fail_msg("%s %s: %s", extra[0], extra[1], weft_last_error());
+    test_run_close(&t);
+    return r;
+}
+
+#define W(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* Documents differ from one micro-batch to the next, and so do positions: each slot has its own. Sums of a few hundred
+ * terms in fp64; AdamW amplifies what they round within three steps. */
+static void training_steps_are_one_ranks(void **state)
+{
+    (void)state;
+    result one = run(1, W("--precision", "fp64", "--num-layers", "3", "--global-batch-size", "6"));
+    result many = run(12, W("--precision", "fp64", "--num-layers", "3", "--global-batch-size", "6", "--pp", "3", "--cp",
+                            "2", "--dp", "2", "--attention-dropout", "0"));
+    for (int rank = 0; rank < 12; rank++) {
+        for (int s = 0; s < STEPS; s++) {
+            assert_at_most(fabs(many.loss[rank][s] - one.loss[0][s]), 1e-10);
+            assert_at_most(fabs(many.norm[rank][s] / one.norm[0][s] - 1), 1e-9);
+            assert_memory_equal(&many.loss[rank][s], &many.loss[0][s], sizeof many.loss[0][s]);
+            assert_memory_equal(&many.norm[rank][s], &many.norm[0][s], sizeof many.norm[0][s]);
+        }
+        assert_at_most(fabs(many.evaluation[rank] - one.evaluation[0]), 1e-10);
+    }
+    /* ranks of dp x cp hold the same weights */
+    for (int rank = 0; rank < 12; rank++) assert_true(many.hash[rank] == many.hash[rank / 4 * 4]);
+}
+
+static void the_same_run_twice_is_the_same_bits(void **state)
+{
+    (void)state;
+    const char *const words[] = {"--num-layers", "3", "--pp", "3", "--cp", "2", "--global-batch-size", "5", NULL};
+    result a = run(6, words), b = run(6, words);
+    assert_memory_equal(a.loss, b.loss, sizeof a.loss);
+    assert_memory_equal(a.norm, b.norm, sizeof a.norm);
+    assert_memory_equal(a.hash, b.hash, sizeof a.hash);
+    for (int rank = 0; rank < 6; rank++)
+        for (int s = 1; s < STEPS; s++) assert_int_equal(a.allocations[rank][s], a.allocations[rank][0]);
+}
+
+/* q, k, v of a layer and micro-batch: rows x (H + 2 Hkv) D elements of four bytes, each rounded up to 64. */
+static void activations_of_slots_times_layers(void **state)
+{
+    (void)state;
+    enum { QKV = (17 * (3 + 2) * 4 * 4 + 63) / 64 * 64 };
+    static const char *const micros[] = {"1", "2", "4", "8"};
+    for (int m = 0; m < 4; m++) {
+        result r = run(3, W("--num-layers", "5", "--pp", "3", "--global-batch-size", micros[m]));
+        for (int stage = 0; stage < 3; stage++) {
+            weft_span layers = weft_model_cut(5, 3, stage);
+            int alive = (int)weft_min_i64(1 << m, 3 - stage);
+            assert_int_equal(r.qkv[stage], QKV * alive * (layers.end - layers.begin));
+        }
+    }
+}
+
+/* More micro-batches to a step are more time and no more activations. */
+static void accumulation_takes_no_memory(void **state)
+{
+    (void)state;
+    static const char *const micros[] = {"1", "2", "4", "8"};
+    size_t first = 0;
+    for (int m = 0; m < 4; m++) {
+        result r = run(1, W("--num-layers", "2", "--global-batch-size", micros[m]));
+        if (m == 0) first = r.kept[0];
+        assert_true(first > 0);
+        assert_int_equal(r.kept[0], first);
+    }
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------- */
+
+static weft_status refused_body(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    weft_trainer *t = NULL;
+    (void)ctx;
+    weft_status st = weft_trainer_create(&t, world, ud);
+    weft_trainer_destroy(t);
+    return st;
+}
+
+static void more_stages_than_layers(void **state)
+{
+    (void)state;
+    const char *words[] = {"--data", test_dir_file(&dir, "data.txt"), "--hidden-size", "12", "--num-attention-heads",
+                           "3", "--num-layers", "2", "--seq-length", "17", "--pp", "3", NULL};
+    test_run t;
+    test_run_open(&t, WEFT_CMD_TRAIN, words);
+    assert_refused(weft_run_threads(3, refused_body, &t.run), "at most --pp 2");
+    test_run_close(&t);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    test_dir_make(&dir);
+    FILE *f = fopen(test_dir_file(&dir, "data.txt"), "w");
+    if (!f) return -1;
+    for (int i = 0; i < 400; i++) fprintf(f, "%d words %d and %d\n", i, i * i % 89, i % 7);
+    return fclose(f);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    test_dir_remove(&dir);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_ranks_loss_and_gradients), cmocka_unit_test(training_steps_are_one_ranks),
+        cmocka_unit_test(the_same_run_twice_is_the_same_bits), cmocka_unit_test(activations_of_slots_times_layers),
+        cmocka_unit_test(accumulation_takes_no_memory), cmocka_unit_test(more_stages_than_layers),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
