@@ -12,9 +12,10 @@ typedef struct weft_plan_state { /* bytes on one rank that stay from step to ste
     int64_t moments;   /* AdamW's two, R                                   */
 } weft_plan_state;
 
-/* Every rank of dp x cp holds all of the model; R is 8 bytes for fp64 and 4 otherwise. train false: no
+/* Every rank of dp x cp holds the same share of the model; R is 8 bytes for fp64 and 4 otherwise. train false: no
  * gradients, no moments. Refuses sizes that do not fit into 64 bits. */
-weft_status weft_plan_state_bytes(const weft_model_config *config, weft_prec prec, bool train, weft_plan_state *out);
+weft_status weft_plan_state_bytes(const weft_model_config *config, const weft_model_share *share, weft_prec prec,
+                                  bool train, weft_plan_state *out);
 int64_t weft_plan_state_total(const weft_plan_state *s);
 
 /* ---- the simulator ---------------------------------------------------------------------------------- */

@@ -8,13 +8,14 @@ static weft_status array_bytes(int64_t count, weft_dtype type, const char *what,
     return WEFT_OK;
 }
 
-weft_status weft_plan_state_bytes(const weft_model_config *config, weft_prec prec, bool train, weft_plan_state *out)
+weft_status weft_plan_state_bytes(const weft_model_config *config, const weft_model_share *share, weft_prec prec,
+                                  bool train, weft_plan_state *out)
 {
     weft_dtype R = weft_prec_real(prec), C = weft_prec_compute(prec);
-    int64_t n = weft_model_params(config);
+    int64_t n = weft_model_share_params(config, share);
     weft_plan_state s = {0};
     WEFT_TRY(array_bytes(n, R, "weights", &s.weights));
-    if (C != R) WEFT_TRY(array_bytes(weft_model_operand_params(config), C, "16-bit weights", &s.copies));
+    if (C != R) WEFT_TRY(array_bytes(weft_model_share_operand_params(config, share), C, "16-bit weights", &s.copies));
     if (train) {
         s.gradients = s.weights;
         if (!weft_mul_i64(2, s.weights, &s.moments))

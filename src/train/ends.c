@@ -7,7 +7,7 @@ weft_status weft_engine_add_ends(weft_engine *e)
 {
     int n = 0;
     const weft_spec *spec = weft_model_spec(e->model, &n);
-    if (!e->mesh.ends || !e->config.tied) return WEFT_OK;
+    if (!e->mesh.ends || !e->config.tied || WEFT_PLANTED(tied_end_forgotten)) return WEFT_OK;
     weft_dtype R = weft_prec_real(e->run->prec);
     weft_place(e->mesh.world, "add tied embeddings", -1, -1);
     /* On both stages the array begins with it. */

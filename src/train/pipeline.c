@@ -75,7 +75,8 @@ static int64_t sequences_of(const weft_pipeline_job *j, int64_t micro)
 /* A ring of none, at an end of the pipeline, has no place. */
 static void *place_of(const ring *r, int64_t micro)
 {
-    return r->n ? r->data + r->place * (size_t)(micro % r->n) : NULL;
+    if (r->n == 0) return NULL;
+    return WEFT_PLANTED(stage_buffer_shared) ? r->data : r->data + r->place * (size_t)(micro % r->n);
 }
 
 static size_t bytes_of(const work *w, int64_t micro)

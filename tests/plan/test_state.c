@@ -58,7 +58,7 @@ static void planned_equals_counted(void **state)
             weft_model_config c;
             weft_plan_state s;
             assert_ok(weft_run_model_config(&r.run, &c));
-            assert_ok(weft_plan_state_bytes(&c, r.run.prec, true, &s));
+            assert_ok(weft_plan_state_bytes(&c, &weft_model_all, r.run.prec, true, &s));
             same(j.weights, s.weights, 1);
             same(j.copies, s.copies, 1);
             same(j.gradients, s.gradients, 1);
@@ -75,7 +75,7 @@ static void evaluation_keeps_weights_only(void **state)
                            .norm_eps = 1e-5,
                            .rope = {.type = WEFT_ROPE_PLAIN, .theta = 1e4, .factor = 1}};
     weft_plan_state s;
-    assert_ok(weft_plan_state_bytes(&c, WEFT_PREC_F32, false, &s));
+    assert_ok(weft_plan_state_bytes(&c, &weft_model_all, WEFT_PREC_F32, false, &s));
     assert_int_equal(s.weights, 4 * weft_model_params(&c));
     assert_int_equal(s.copies + s.gradients + s.moments, 0);
 }

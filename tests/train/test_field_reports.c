@@ -220,7 +220,8 @@ static void g04_micro_batches_weigh_by_their_labels(void **state)
 {
     (void)state;
     static const split splits[] = {
-        {1, {"--cp", "1"}}, {2, {"--cp", "2"}}, {2, {"--dp", "2"}}, {1, {"--micro-batch-size", "2"}}, {2, {"--pp", "2"}}};
+        {1, {"--cp", "1"}}, {2, {"--cp", "2"}}, {2, {"--dp", "2"}}, {1, {"--micro-batch-size", "2"}},
+        {2, {"--pp", "2"}}};
     result part = run(1, "uneven", false, W(STILL, "--global-batch-size", "1")), whole = {.n = part.n};
     double a = (double)part.record[0].valid_tokens, b = (double)part.record[1].valid_tokens;
     whole.gradient = calloc((size_t)whole.n, sizeof(double));

@@ -1,6 +1,6 @@
 /* labels: small */ /* timeout: 120 */
-/* Pipelines of processes: one rank's loss and gradients; a stage that is killed is named, and one that hangs is named by
- * those that wait for it, with what they wait for. */
+/* Pipelines of processes: one rank's loss and gradients; a stage that is killed is named, and one that hangs is named
+ * by those that wait for it, with what they wait for. */
 #include "pipeline_case.h"
 
 #include "harness/ranks.h"
