@@ -17,6 +17,7 @@ v DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH' |
 yes oneDNN "${version:-found}"
 yes jansson "$(pkg-config --modversion jansson 2>/dev/null)"
 yes libfyaml "$(pkg-config --modversion libfyaml 2>/dev/null)"
+yes xxHash "$(pkg-config --modversion libxxhash 2>/dev/null)"
 if [ "$(cached WEFT_OPENMP)" = ON ]; then yes OpenMP "$(cached OpenMP_C_FLAGS)"
 else no OpenMP "switched off: one thread per rank"; fi
 

@@ -16,6 +16,7 @@ build  pkg-config       cmd:pkg-config
 build  libdnnl-dev      header:oneapi/dnnl/dnnl.h
 build  libjansson-dev   pc:jansson
 build  libfyaml-dev     pc:libfyaml
+build  libxxhash-dev    pc:libxxhash
 test   libcmocka-dev    pc:cmocka
 test   python3          cmd:python3
 test   libopenmpi-dev   pc:ompi-c
@@ -69,8 +70,9 @@ give_up() {
   echo "setup: missing: ${missing[*]}   (names of Debian's packages)" >&2
   echo "  Debian, Ubuntu:  apt-get install -y --no-install-recommends ${missing[*]}" >&2
   echo "  Fedora:          dnf install gcc make cmake ninja-build pkgconf" \
-    "onednn-devel jansson-devel libfyaml-devel libcmocka-devel python3 openmpi-devel mpich-devel" >&2
-  echo "  Arch:            pacman -S gcc make cmake ninja pkgconf onednn jansson libfyaml cmocka python openmpi" >&2
+    "onednn-devel jansson-devel libfyaml-devel xxhash-devel libcmocka-devel python3 openmpi-devel mpich-devel" >&2
+  echo "  Arch:            pacman -S gcc make cmake ninja pkgconf" \
+    "onednn jansson libfyaml xxhash cmocka python openmpi" >&2
   case " ${missing[*]} " in
   *" bible-kjv "*)
     echo "  Without bible-kjv: make, then ${BUILD:-build}/weft train examples/demo.yaml --data YOUR.txt" >&2 ;;

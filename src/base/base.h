@@ -15,6 +15,7 @@
 #include "base/philox.h"   /* randomness by address                                     */
 #include "base/format.h"   /* numbers as text, whatever the locale                   */
 #include "base/text.h"     /* growing strings, suggestions, sizes with suffixes          */
+#include "base/hash.h"     /* checksums of files                                        */
 #include "base/file.h"     /* mapped for reading, replaced whole for writing              */
 #include "base/opt.h"      /* the option table: flags, YAML, help, record               */
 #include "base/ctx.h"      /* one rank's bundle of the above                            */

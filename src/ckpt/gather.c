@@ -12,7 +12,7 @@
 
 enum { CHUNK_BYTES = 1 << 20, WINDOW = 4, TAG = 17 };
 
-typedef struct given { /* as it travels: no pointers */
+typedef struct given {                  /* as it travels: no pointers */
     int64_t number, first, count, here; /* here: indices of the cut dimension that the part has */
     weft_span cut[WEFT_SPEC_CUTS];
     int32_t cut_dim, cuts;
@@ -32,9 +32,9 @@ struct weft_gather {
     given *mine, *all;
     const void **data; /* [n_mine] */
     int n_mine, n_all;
-    source *source;    /* [n_all] by tensor */
-    int *first;        /* [n_whole + 1] in source */
-    void *window;      /* [WINDOW] chunks */
+    source *source; /* [n_all] by tensor */
+    int *first;     /* [n_whole + 1] in source */
+    void *window;   /* [WINDOW] chunks */
 };
 
 /* ---- what this rank gives --------------------------------------------------------------------------------- */
@@ -138,8 +138,8 @@ static weft_status check_complete(const weft_gather *g)
         int64_t have = 0, need = weft_spec_whole_count(&g->whole[t]);
         for (int i = g->first[t]; i < g->first[t + 1]; i++) have += g->source[i].what->count;
         if (have != need)
-            return weft_fail(WEFT_ERR_INTERNAL, "tensor %s: the ranks own %lld of its %lld elements",
-                             g->whole[t].name, (long long)have, (long long)need);
+            return weft_fail(WEFT_ERR_INTERNAL, "tensor %s: the ranks own %lld of its %lld elements", g->whole[t].name,
+                             (long long)have, (long long)need);
     }
     return WEFT_OK;
 }
@@ -149,8 +149,8 @@ static weft_status build(weft_gather *g, const weft_held *parts)
 {
     size_t *bytes = calloc((size_t)weft_comm_size(g->mesh.all), sizeof *bytes);
     g->window = malloc((size_t)WINDOW * CHUNK_BYTES);
-    weft_status st = bytes && g->window ? list_mine(g, parts)
-                                        : weft_fail(WEFT_ERR_MEMORY, "no memory to gather tensors");
+    weft_status st =
+        bytes && g->window ? list_mine(g, parts) : weft_fail(WEFT_ERR_MEMORY, "no memory to gather tensors");
     st = weft_agree(g->mesh.all, st);
     if (st >= 0) st = exchange(g, bytes);
     if (st >= 0) st = sort(g, bytes);
@@ -159,13 +159,16 @@ static weft_status build(weft_gather *g, const weft_held *parts)
     return st;
 }
 
-weft_status weft_gather_create(weft_gather **out, const weft_mesh *mesh, const weft_held *parts,
-                               const weft_spec *whole, int n_whole)
+weft_status weft_gather_create(weft_gather **out, const weft_mesh *mesh, const weft_held *parts, const weft_spec *whole,
+                               int n_whole)
 {
     weft_gather *g = calloc(1, sizeof *g);
     weft_place(mesh->world, "gather whole tensors", -1, -1);
     if (!g) return weft_fail(WEFT_ERR_MEMORY, "no memory to gather tensors");
-    *g = (weft_gather){.mesh = *mesh, .whole = whole, .n_whole = n_whole, .dtype = parts->dtype,
+    *g = (weft_gather){.mesh = *mesh,
+                       .whole = whole,
+                       .n_whole = n_whole,
+                       .dtype = parts->dtype,
                        .copies = parts->copies};
     weft_status st = build(g, parts);
     if (st < 0) weft_gather_destroy(g);
@@ -200,7 +203,10 @@ static int giver(const weft_gather *g, const source *s, int to)
 
 static int64_t chunk_of(const weft_gather *g) { return CHUNK_BYTES / (int64_t)weft_dtype_size(g->dtype); }
 
-typedef struct target { void *data; weft_dtype dtype; } target;
+typedef struct target {
+    void *data;
+    weft_dtype dtype;
+} target;
 
 /* Elements [first, first + count) of a part, to their places in the whole. */
 static void put(const weft_gather *g, const weft_spec *whole, const given *x, int64_t first, int64_t count,
@@ -219,7 +225,10 @@ static void put(const weft_gather *g, const weft_spec *whole, const given *x, in
                      (const char *)data + (size_t)(s.at - first) * weft_dtype_size(g->dtype), g->dtype, s.n);
 }
 
-typedef struct arrival { const source *from; int64_t first, count; } arrival; /* one message, in the order of sending */
+typedef struct arrival {
+    const source *from;
+    int64_t first, count;
+} arrival; /* one message, in the order of sending */
 
 /* The next message to this rank; false at the end. */
 static bool next_arrival(const weft_gather *g, int tensor, int me, int *i, int64_t *at, arrival *out)
@@ -339,8 +348,8 @@ weft_status weft_gather_each(const weft_mesh *mesh, const weft_held *parts, cons
     WEFT_TRY(weft_gather_create(&g, mesh, parts, whole, n_whole));
     int *tensor = malloc((size_t)world * sizeof *tensor);
     void *buffer = weft_comm_rank(mesh->all) == 0 ? malloc(bytes + 1) : g->window;
-    weft_status st = tensor && buffer ? WEFT_OK
-                                      : weft_fail(WEFT_ERR_MEMORY, "no memory for a tensor of %zu bytes", bytes);
+    weft_status st =
+        tensor && buffer ? WEFT_OK : weft_fail(WEFT_ERR_MEMORY, "no memory for a tensor of %zu bytes", bytes);
     for (int r = 0; st >= 0 && r < world; r++) tensor[r] = -1;
     st = weft_agree(mesh->all, st);
     if (st >= 0) st = each_round(g, tensor, buffer, fn, ud);

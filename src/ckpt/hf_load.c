@@ -95,8 +95,7 @@ static weft_status check_leftovers(const weft__hf *hf, bool tied)
     return WEFT_OK;
 }
 
-/* The stretches of a piece, from the whole tensor in the file. */
-static void read_piece(const weft_view *v, const weft_spec *s, const weft_piece *p, weft_dtype dtype)
+void weft__read_piece(const weft_view *v, const weft_spec *s, const weft_piece *p, weft_dtype dtype)
 {
     weft_spec_walk w = weft_spec_walk_of(s, p->first, p->count);
     weft_stretch x;
@@ -115,8 +114,8 @@ weft_status weft_ckpt_load_parts(const char *dir, const weft_spec *whole, int n_
     for (int i = 0; i < n_whole && st == WEFT_OK; i++) st = check_one(&hf, &whole[i]);
     if (st == WEFT_OK) st = check_leftovers(&hf, tied);
     for (int i = 0; i < into->pieces && st == WEFT_OK; i++) {
-        const weft_piece *p = &into->piece[i];
-        read_piece(weft__hf_find(&hf, into->spec[p->spec].name)->view, &into->spec[p->spec], p, into->dtype);
+        const weft_spec *s = &into->spec[into->piece[i].spec];
+        weft__read_piece(weft__hf_find(&hf, s->name)->view, s, &into->piece[i], into->dtype);
     }
     weft__hf_close(&hf);
     return st;

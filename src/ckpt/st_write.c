@@ -20,7 +20,7 @@ static int rank_of(weft_dtype t)
     return rank[t];
 }
 
-static int canonical(const void *a, const void *b)
+int weft__st_order(const void *a, const void *b)
 {
     const weft__st_item *x = a, *y = b;
     int rx = rank_of(x->file_dtype), ry = rank_of(y->file_dtype);
@@ -59,9 +59,8 @@ static weft_status add_tensor(json_t *header, const char *path, const weft__st_i
     return WEFT_OK;
 }
 
-/* The header as padded text; the caller frees it. */
-static weft_status header_text(const char *path, const weft__st_item *items, int n, const char *const *meta,
-                               char **text, size_t *length)
+weft_status weft__st_header(const char *path, const weft__st_item *items, int n, const char *const *meta, char **text,
+                            size_t *length)
 {
     json_t *header = json_object();
     size_t at = 0;
@@ -117,10 +116,10 @@ static weft_status put_all(weft_writer *w, const char *path, const weft__st_item
 
 weft_status weft__st_write_items(const char *path, weft__st_item *items, int n, const char *const *meta)
 {
-    qsort(items, (size_t)n, sizeof *items, canonical);
+    qsort(items, (size_t)n, sizeof *items, weft__st_order);
     char *text = NULL;
     size_t length = 0;
-    WEFT_TRY(header_text(path, items, n, meta, &text, &length));
+    WEFT_TRY(weft__st_header(path, items, n, meta, &text, &length));
     weft_writer w;
     weft_status st = weft_writer_open(&w, path);
     if (st == WEFT_OK) {

@@ -31,7 +31,7 @@ typedef struct weft_command {
 } weft_command;
 
 extern const weft_command weft_cmd_train, weft_cmd_eval, weft_cmd_verify, weft_cmd_attention, weft_cmd_generate,
-    weft_cmd_info, weft_cmd_sim, weft_cmd_bench;
+    weft_cmd_info, weft_cmd_sim, weft_cmd_bench, weft_cmd_checkpoint;
 
 /* Runs cli->command->body on the ranks that the options ask for: in this process when it is one or was
  * started as one (by the supervisor or by an MPI launcher), else under the supervisor. `so_far`: of reading words and
@@ -73,6 +73,15 @@ void weft_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 weft_status weft_info_attention(const weft_cli *cli, weft_layer_attention kind[2], int *n);
 weft_cp_problem weft_info_part(weft_cp_problem whole, int tp, int t);
 weft_status weft_info_groups(const weft_cli *cli, weft_world *world); /* info_groups.c */
+
+/* Signals that ask a run to end in good order: SIGINT, SIGTERM, SIGUSR1. They are blocked before the process has a
+ * second thread, and a thread of their own waits for them: the first one is remembered, a SIGINT after it ends the
+ * process at once. */
+void weft_interrupt_block(const weft_command *command); /* of weft train; others end as usual. LOCAL */
+typedef struct weft_interrupt weft_interrupt;
+weft_status weft_interrupt_start(weft_interrupt **out, bool speak); /* speak: tells of it on the standard error */
+bool weft_interrupted(const weft_interrupt *i);
+void weft_interrupt_stop(weft_interrupt *i); /* NULL is fine */
 
 bool weft_is_root(const weft_world *world);
 /* Refuses a file that cannot be read, naming it and what it was to be. */

@@ -10,6 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
+typedef struct saving { /* the checkpoint that is being written */
+    bool under_way;
+    int64_t step, last; /* its step; that of the last complete one, -1 none */
+    double begun, held; /* when, and how long training stood still for it */
+} saving;
+
 typedef struct session { /* one rank's run */
     weft_cli *cli;
     weft_world *world;
@@ -18,13 +24,17 @@ typedef struct session { /* one rank's run */
     weft_progress_line progress;
     bool terminal;
     char dir[2048];
-    int lock; /* of that folder; -1 on other ranks */
-    int64_t compared;  /* first steps that will be run again on one rank */
-    double *losses;    /* [compared] */
+    int lock;           /* of that folder; -1 on other ranks */
+    int64_t compared;   /* first steps that will be run again on one rank */
+    double *losses;     /* [compared] */
     double first, last; /* loss of the first and of the last step */
     double entropy;     /* unigram, of the text; rank 0 */
-    double last_eval; /* NaN: none */
+    double last_eval;   /* NaN: none */
     bool root;
+    weft_interrupt *interrupt;
+    int64_t from;       /* steps that were done when the run went on */
+    char resumed[2112]; /* the checkpoint from which it went on; empty: none */
+    saving saving;
 } session;
 
 /* ---- the run's folder ----------------------------------------------------------------------------- */
@@ -40,7 +50,7 @@ static weft_status name_dir(session *s)
     const char *name = o->run_name ? o->run_name : stamp;
     if ((size_t)snprintf(s->dir, sizeof s->dir, "%s/%s", o->run_root, name) >= sizeof s->dir - 64)
         return weft_fail(WEFT_ERR_REFUSED, "run.root and run.name: the path is too long");
-    return WEFT_OK;
+    return weft_broadcast(weft_world_all(s->world), s->dir, sizeof s->dir, 0); /* clocks differ */
 }
 
 static weft_status write_resolved(session *s)
@@ -68,6 +78,20 @@ static weft_status check_model_outside(const session *s, const char *model)
                      model, s->dir);
 }
 
+/* A run goes on in its own folder; one that begins from the checkpoint of another gets a new one. */
+static weft_run_dir_how how(const session *s)
+{
+    const weft_run_options *o = &s->cli->options;
+    if (o->overwrite) return WEFT_RUN_OVERWRITE;
+    if (!strcmp(o->resume, "auto")) return WEFT_RUN_CONTINUE;
+    char *own = realpath(s->dir, NULL), *from = *s->resumed ? realpath(s->resumed, NULL) : NULL;
+    size_t n = own ? strlen(own) : 0;
+    bool same = own && from && !strncmp(own, from, n) && from[n] == '/' && !strchr(from + n + 1, '/');
+    free(own);
+    free(from);
+    return same ? WEFT_RUN_CONTINUE : WEFT_RUN_NEW;
+}
+
 /* An earlier run's numbers are never mixed with, or replaced by, this one's unless that is asked for. */
 static weft_status open_dir_on_root(session *s)
 {
@@ -78,17 +102,71 @@ static weft_status open_dir_on_root(session *s)
         WEFT_TRY(check_model_outside(s, o->model_dir));
         WEFT_TRY(check_model_outside(s, o->model_config));
     }
-    WEFT_TRY(weft_run_dir_open(s->dir, o->overwrite, &s->lock));
+    WEFT_TRY(weft_run_dir_open(s->dir, how(s), s->from, &s->lock));
     WEFT_TRY(write_resolved(s));
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
     return weft_jsonl_open(&s->jsonl, path);
 }
 
-static weft_status save(session *s, int64_t step)
+/* ---- checkpoints ---------------------------------------------------------------------------------- */
+
+static double now(const session *s) { return weft_now(&weft_world_ctx(s->world)->clock); }
+
+/* A disk that is full, or away, need not end a run that can save again later. */
+static weft_status after_failure(session *s, weft_status st, bool last)
+{
+    if (st != WEFT_ERR_IO || last || strcmp(s->cli->options.save_failure, "warn")) return st;
+    if (s->root)
+        weft_logf(&weft_world_ctx(s->world)->log, WEFT_LOG_WARN, "no checkpoint of step %lld: %s; training goes on",
+                  (long long)s->saving.step, weft_last_error());
+    return WEFT_OK;
+}
+
+static weft_status finish_save(session *s, bool last)
+{
+    const weft_run_options *o = &s->cli->options;
+    char line[160];
+    if (!s->saving.under_way) return WEFT_OK;
+    double begin = now(s);
+    s->saving.under_way = false;
+    weft_status st = weft_trainer_save_finish(s->trainer);
+    if (st < 0) return after_failure(s, st, last);
+    s->saving.last = s->saving.step;
+    s->saving.held += now(s) - begin;
+    if (!s->root) return WEFT_OK;
+    weft_format(line, sizeof line, "step %5lld | checkpoint complete %.2f s after it, of which training waited %.2f s",
+                (long long)s->saving.step, now(s) - s->saving.begun, s->saving.held);
+    weft_progress_note(&s->progress, line);
+    return weft_ckpt_prune(s->dir, o->keep_last, o->keep_every, &weft_world_ctx(s->world)->log);
+}
+
+static weft_status save(session *s, int64_t step, bool last)
 {
     char path[2112];
-    snprintf(path, sizeof path, "%s/step-%08lld", s->dir, (long long)step);
-    return weft_trainer_save(s->trainer, path);
+    WEFT_TRY(weft_agree(weft_world_all(s->world), finish_save(s, false)));
+    if (s->saving.last == step) return WEFT_OK;
+    WEFT_TRY(weft_ckpt_path(s->dir, step, path, sizeof path));
+    double begin = now(s);
+    s->saving.step = step;
+    weft_status st = weft_trainer_save_begin(s->trainer, path);
+    if (st < 0) return after_failure(s, st, last);
+    s->saving.under_way = true;
+    s->saving.begun = begin;
+    s->saving.held = now(s) - begin;
+    if (s->cli->options.save_background && !last) return WEFT_OK;
+    return weft_agree(weft_world_all(s->world), finish_save(s, last));
+}
+
+/* Between two steps: whether anybody was asked to stop, and what the threads that write have come to; the same on all
+ * ranks. */
+static weft_status look_around(session *s, bool *stop)
+{
+    weft_ckpt_stage stage = weft_trainer_save_stage(s->trainer);
+    int64_t flag[3] = {weft_interrupted(s->interrupt), stage == WEFT_CKPT_WRITING, stage == WEFT_CKPT_FAILED};
+    WEFT_TRY(weft_all_reduce(weft_world_all(s->world), flag, 3, WEFT_I64, WEFT_MAX));
+    *stop = flag[0];
+    if (!s->saving.under_way || (flag[1] && !flag[2])) return WEFT_OK;
+    return weft_agree(weft_world_all(s->world), finish_save(s, false));
 }
 
 /* ---- what is printed ------------------------------------------------------------------------------ */
@@ -137,6 +215,7 @@ static void print_start(session *s)
                   "data         %lld sequences of %lld tokens to train on, %lld held out; unigram entropy %.4f nats\n",
                   (long long)weft_trainer_windows(s->trainer, false), (long long)o->seq_length,
                   (long long)weft_trainer_windows(s->trainer, true), s->entropy);
+    if (*s->resumed) weft_text_add(&t, "goes on      after step %lld of %s\n", (long long)s->from, s->resumed);
     weft_plan_state state = {0};
     const weft_model_share share = {.tp = e->mesh.at.tp, .tps = e->mesh.size.tp, .stage = e->mesh.at.pp,
                                     .stages = e->mesh.size.pp};
@@ -165,21 +244,28 @@ static weft_status evaluate(session *s, int64_t step)
     return WEFT_OK;
 }
 
-static weft_status train_steps(session *s)
+static weft_status one_step(session *s, int64_t step)
+{
+    weft_record r;
+    WEFT_TRY(weft_trainer_step(s->trainer, &r));
+    if (step <= s->compared) s->losses[step - 1] = r.loss;
+    if (step == s->from + 1) s->first = r.loss;
+    s->last = r.loss;
+    if (!s->root) return WEFT_OK;
+    WEFT_TRY(weft_jsonl_write(s->jsonl, &r));
+    weft_progress_step(&s->progress, now(s), &r);
+    return WEFT_OK;
+}
+
+static weft_status train_steps(session *s, bool *stopped)
 {
     const weft_run_options *o = &s->cli->options;
-    for (int64_t step = 1; step <= o->steps; step++) {
-        weft_record r;
-        WEFT_TRY(weft_trainer_step(s->trainer, &r));
-        if (step <= s->compared) s->losses[step - 1] = r.loss;
-        if (step == 1) s->first = r.loss;
-        s->last = r.loss;
-        if (s->root) {
-            WEFT_TRY(weft_jsonl_write(s->jsonl, &r));
-            weft_progress_step(&s->progress, weft_now(&weft_world_ctx(s->world)->clock), &r);
-        }
-        if (step == o->steps || due(o->eval_interval, step)) WEFT_TRY(evaluate(s, step));
-        if (step == o->steps || due(o->save_interval, step)) WEFT_TRY(save(s, step));
+    for (int64_t step = s->from + 1; step <= o->steps && !*stopped; step++) {
+        WEFT_TRY(one_step(s, step));
+        WEFT_TRY(look_around(s, stopped));
+        bool last = step == o->steps || *stopped;
+        if (step == o->steps || (due(o->eval_interval, step) && !*stopped)) WEFT_TRY(evaluate(s, step));
+        if (last || due(o->save_interval, step)) WEFT_TRY(save(s, step, last));
     }
     return WEFT_OK;
 }
@@ -245,8 +331,8 @@ static weft_status compare_one_rank(session *s)
     int threads;
     if (!s->root || !steps) return WEFT_OK;
     WEFT_TRY(take_all_cores(s, &threads));
-    WEFT_TRY(weft_compare_one_rank(&s->cli->run, threads, &weft_world_ctx(s->world)->log, s->losses,
-                                   steps, &worst, compare_progress, s));
+    WEFT_TRY(weft_compare_one_rank(&s->cli->run, threads, &weft_world_ctx(s->world)->log, s->losses, steps, &worst,
+                                   compare_progress, s));
     bool holds = worst <= limit;
     if (s->terminal) putchar('\r');
     weft_say("one rank     the same %lld steps: losses within %.1e (limit %.0e): %s\n", (long long)steps, worst, limit,
@@ -260,10 +346,10 @@ static weft_status compare_one_rank(session *s)
 
 static weft_status finish(session *s)
 {
-    const weft_run_options *o = &s->cli->options;
     if (s->root) {
         weft_say("\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->last, s->first, s->entropy);
-        weft_say("checkpoint   %s/step-%08lld (Hugging Face layout)\n", s->dir, (long long)o->steps);
+        weft_say("checkpoint   %s/step-%08lld (Hugging Face layout)\n", s->dir,
+                 (long long)weft_trainer_steps_done(s->trainer));
     }
     int64_t skips = weft_trainer_skips(s->trainer);
     if (s->root && skips)
@@ -272,18 +358,56 @@ static weft_status finish(session *s)
     return compare_one_rank(s);
 }
 
+/* Where the run goes on, and what is not as it was. */
+static weft_status resume(session *s)
+{
+    weft_text differs = {0};
+    if (!*s->resumed) return WEFT_OK;
+    weft_status st = weft_trainer_resume(s->trainer, s->resumed, &differs);
+    if (st >= 0) s->from = weft_trainer_steps_done(s->trainer);
+    if (st >= 0 && s->root && differs.len)
+        weft_logf(&weft_world_ctx(s->world)->log, WEFT_LOG_WARN, "not as in %s: %s", s->resumed, differs.data);
+    if (st >= 0 && s->from && s->cli->options.compare_steps)
+        st = weft_fail(WEFT_ERR_REFUSED,
+                       "--compare-one-rank runs the first steps again, and this run goes on after step "
+                       "%lld; leave it out",
+                       (long long)s->from);
+    weft_text_free(&differs);
+    return st;
+}
+
+static void print_stopped(const session *s)
+{
+    int64_t done = weft_trainer_steps_done(s->trainer);
+    weft_say(
+        "\nstopped      after step %lld of %lld, as asked; the same command with --name %s --resume auto goes on\n",
+        (long long)done, (long long)s->cli->options.steps, strrchr(s->dir, '/') + 1);
+    weft_say("checkpoint   %s/step-%08lld\n", s->dir, (long long)done);
+}
+
 static weft_status run_session(session *s)
 {
     const weft_run_options *o = &s->cli->options;
     const weft_engine *e = weft_trainer_engine(s->trainer);
+    bool stopped = false;
     s->compared = weft_min_i64(o->compare_steps, o->steps);
     WEFT_TRY(WEFT_NEW(e->arena, s->compared, "losses", &s->losses));
     if (s->root) WEFT_TRY(weft_trainer_unigram_entropy(s->trainer, &s->entropy));
     WEFT_TRY(weft_agree(e->mesh.all, open_dir_on_root(s)));
     print_start(s);
-    weft_status trained = train_steps(s);
+    if (s->from >= o->steps) {
+        if (s->root)
+            weft_say("nothing to do: %s is of step %lld of %lld; a larger --steps trains on\n", s->resumed,
+                     (long long)s->from, (long long)o->steps);
+        return WEFT_OK;
+    }
+    weft_status trained = train_steps(s, &stopped);
     if (s->root) weft_progress_done(&s->progress);
     WEFT_TRY(trained);
+    if (stopped && weft_trainer_steps_done(s->trainer) < o->steps) {
+        if (s->root) print_stopped(s);
+        return WEFT_OK;
+    }
     /* Rank 0 samples and compares by itself for a while; the others wait for its verdict. */
     WEFT_TRY(weft_world_set_timeout(s->world, INFINITY));
     /* a comparison that failed included: rank 0 alone knows of it */
@@ -294,12 +418,17 @@ static weft_status run_session(session *s)
 
 static weft_status train_body(weft_cli *cli, weft_world *world)
 {
-    session s = {.cli = cli, .world = world, .root = weft_is_root(world), .last_eval = NAN, .lock = -1};
+    session s =
+        {.cli = cli, .world = world, .root = weft_is_root(world), .last_eval = NAN, .lock = -1, .saving.last = -1};
     s.terminal = weft_on_terminal(stdout);
     weft_progress_init(&s.progress, write_out, NULL, weft_columns(stdout), s.terminal, !getenv("NO_COLOR"));
-    WEFT_TRY(name_dir(&s));
-    WEFT_TRY(weft_trainer_create(&s.trainer, world, &cli->run));
-    weft_status st = run_session(&s);
+    weft_status st = weft_interrupt_start(&s.interrupt, s.root);
+    if (st >= 0) st = name_dir(&s);
+    if (st >= 0) st = weft_resume_find(world, &cli->run, s.dir, s.resumed, sizeof s.resumed);
+    if (st >= 0) st = weft_trainer_create(&s.trainer, world, &cli->run);
+    if (st >= 0) st = resume(&s);
+    if (st >= 0) st = run_session(&s);
+    weft_interrupt_stop(s.interrupt);
     if (s.jsonl) weft_jsonl_close(s.jsonl);
     if (s.lock >= 0) close(s.lock);
     weft_trainer_destroy(s.trainer);
@@ -335,10 +464,26 @@ static weft_status check_names(const weft_run_options *o)
     return o->run_name ? check_name(o->run_name) : WEFT_OK;
 }
 
+/* What cannot be meant together. */
+static weft_status check_resume(const weft_run_options *o)
+{
+    bool automatic = !strcmp(o->resume, "auto"), none = !strcmp(o->resume, "none");
+    if (!*o->resume) return weft_fail(WEFT_ERR_REFUSED, "--resume is empty; give auto, none, or a path");
+    if (automatic && !o->run_name)
+        return weft_fail(WEFT_ERR_REFUSED, "--resume auto needs --name: it goes on in the folder of that run");
+    if (!none && o->overwrite)
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "--resume goes on from checkpoints and --overwrite removes them; leave one out");
+    if (o->keep_every && !o->keep_last)
+        return weft_fail(WEFT_ERR_REFUSED, "--keep-every acts with --keep-last N only: without it all are kept");
+    return WEFT_OK;
+}
+
 static weft_status train_check(weft_cli *cli)
 {
     const weft_run_options *o = &cli->options;
     weft_model_config config;
+    WEFT_TRY(check_resume(o));
     if (!o->data_path) return weft_fail(WEFT_ERR_REFUSED, "no data: give --data FILE (a text file or a token file)");
     WEFT_TRY(weft_need_file(o->data_path, "data"));
     WEFT_TRY(check_names(o));

@@ -44,6 +44,7 @@ static int run_alone(weft_cli *cli)
     weft_ctx ctx;
     weft_world *world = NULL;
     int threads = cli->options.threads > 0 ? (int)cli->options.threads : weft_launch_cpus();
+    weft_interrupt_block(cli->command);
     weft_status st = weft_launch_ctx(&ctx, 0, 1, threads);
     if (st >= 0) st = weft_world_self(&world, &ctx);
     if (st >= 0) st = run_body(cli, world);
@@ -56,6 +57,7 @@ static int run_as_child(weft_cli *cli, weft_local *local, int rank)
 {
     weft_ctx ctx;
     weft_world *world = NULL;
+    weft_interrupt_block(cli->command);
     weft_status st = weft_launch_ctx(&ctx, rank, weft_launch_ranks(cli), weft_local_threads(local));
     if (st >= 0) st = weft_world_local(&world, &ctx, local, rank);
     if (st >= 0) st = run_body(cli, world);

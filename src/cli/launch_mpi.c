@@ -194,6 +194,7 @@ int weft_launch_mpi(weft_cli *cli, const weft_mpi_launch *l, weft_status so_far)
     weft_mpi_options options = {.timeout = cli->options.timeout, .lost = print_lost};
     char message[1200];
     int code;
+    weft_interrupt_block(cli->command);
     if (so_far >= 0) so_far = prepare(&ctx, l, &options);
     else weft_ctx_init(&ctx);
     snprintf(message, sizeof message, "%s", so_far < 0 ? weft_last_error() : "");

@@ -25,6 +25,8 @@ weft_status weft_tokens_open(weft_tokens **out, weft_arena *arena, const char *p
 void weft_tokens_close(weft_tokens *t);
 int64_t weft_tokens_count(const weft_tokens *t);
 int64_t weft_tokens_docs(const weft_tokens *t);
+/* Of all bytes of the file: whether a run goes on with the data that it began with. Reads the file. */
+weft_hash weft_tokens_hash(const weft_tokens *t);
 weft_status weft_tokens_read(const weft_tokens *t, int64_t first, int64_t n, int32_t *ids);
 /* Writes a token file (temporary name, sync, rename). offsets: [docs+1]. */
 weft_status weft_tokens_write(const char *path, const int32_t *ids, int64_t n, const int64_t *offsets, int64_t docs,

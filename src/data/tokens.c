@@ -176,6 +176,7 @@ void weft_tokens_close(weft_tokens *t)
 
 int64_t weft_tokens_count(const weft_tokens *t) { return t->count; }
 int64_t weft_tokens_docs(const weft_tokens *t) { return t->docs; }
+weft_hash weft_tokens_hash(const weft_tokens *t) { return weft_hash_of(t->map.data, t->map.bytes); }
 
 weft_status weft_tokens_read(const weft_tokens *t, int64_t first, int64_t n, int32_t *ids)
 {

@@ -97,27 +97,15 @@ static void put_all(writer *w, const weft_model_config *c, const weft__family *f
     put(w, w->root, "eos_token_id", id_or_null(c->eos));
 }
 
-static weft_status write_text(const char *path, const char *text)
+weft_status weft_model_config_text(const weft_model_config *config, const char *torch_dtype, weft_text *out)
 {
-    weft_writer file;
-    WEFT_TRY(weft_writer_open(&file, path));
-    weft_status st = weft_writer_put(&file, text, strlen(text));
-    if (st == WEFT_OK) return weft_writer_commit(&file);
-    weft_writer_abandon(&file);
-    return st;
-}
-
-weft_status weft_model_config_write(const weft_model_config *config, const char *path, const char *torch_dtype)
-{
-    WEFT_TRY(weft_model_config_check(config, path));
+    WEFT_TRY(weft_model_config_check(config, "config.json"));
     writer w = {.root = json_object()};
-    if (!w.root) return weft_fail(WEFT_ERR_MEMORY, "%s: no memory for the JSON text", path);
-    put_all(&w, config, weft__family_of(config->family), torch_dtype);
-    weft_status st;
-    char *text = w.failed ? NULL : json_dumps(w.root, JSON_INDENT(2));
-    if (!text) st = weft_fail(WEFT_ERR_MEMORY, "%s: no memory for the JSON text", path);
-    else st = write_text(path, text);
+    if (w.root) put_all(&w, config, weft__family_of(config->family), torch_dtype);
+    char *text = !w.root || w.failed ? NULL : json_dumps(w.root, JSON_INDENT(2));
+    if (text) weft_text_add(out, "%s", text);
+    bool good = text && !out->failed;
     free(text);
     json_decref(w.root);
-    return st;
+    return good ? WEFT_OK : weft_fail(WEFT_ERR_MEMORY, "no memory for the text of config.json");
 }

@@ -37,7 +37,8 @@ typedef struct weft_model_config {
 weft_status weft_model_config_read(weft_model_config *out, const char *path);
 /* Appends "key, key" to `out`: keys that are neither read nor known to be harmless. Callers warn of them. LOCAL */
 weft_status weft_model_config_unknown(const char *path, weft_text *out);
-weft_status weft_model_config_write(const weft_model_config *config, const char *path, const char *torch_dtype);
+/* config.json as Hugging Face reads it; reading it back gives the same config. */
+weft_status weft_model_config_text(const weft_model_config *config, const char *torch_dtype, weft_text *out);
 weft_status weft_model_config_check(const weft_model_config *config, const char *where);
 /* cos, sin tables [rows, D/2] (R) for positions. */
 void weft_rope_table(const weft_model_config *config, weft_prec prec, const int64_t *pos, int64_t rows, void *cos,

@@ -15,6 +15,7 @@
 #define RANKS (T | E | V | A)
 #define CUT (RANKS | B) /* how one sequence is cut: bench cp times it, bench profile refuses what it does not use */
 #define S WEFT_CMD_SIM
+#define C WEFT_CMD_CHECKPOINT
 #define NO_LIMIT 1, 0
 enum { RANKS_MAX = 1 << 16 };
 
@@ -163,7 +164,21 @@ static const weft_opt table[] = {
     {"save.interval", "save-interval", NULL, WEFT_OPT_INT, OFF(save_interval), "0", NULL, 0, 1e12,
      "checkpoint every so many steps (0: at the end only)", T},
     {"save.dtype", "save-dtype", NULL, WEFT_OPT_ENUM, OFF(save_dtype), "fp32", "fp32|bf16|fp16", NO_LIMIT,
-     "element type of saved weights", T},
+     "element type of saved weights (masters are kept beside them where it rounds)", T | C},
+    {"save.shard_size", "save-shard-size", NULL, WEFT_OPT_SIZE, OFF(save_shard), "4G", NULL, 0, (double)(1LL << 60),
+     "largest file of a saved model, in bytes (0: one file)", T | C},
+    {"save.background", "save-background", NULL, WEFT_OPT_BOOL, OFF(save_background), "true", NULL, NO_LIMIT,
+     "write checkpoints while training goes on (--no-save-background: wait for the disk)", T},
+    {"save.buffer", "save-buffer", NULL, WEFT_OPT_SIZE, OFF(save_buffer), "0", NULL, 0, (double)(1LL << 60),
+     "memory per rank for what is being written, in bytes (0: room for all of it)", T},
+    {"save.writers", "save-writers", NULL, WEFT_OPT_ENUM, OFF(save_writers), "all", "all|node|one", NO_LIMIT,
+     "ranks that write: all, the first of each node, rank 0 alone", T},
+    {"save.failure", "save-failure", NULL, WEFT_OPT_ENUM, OFF(save_failure), "stop", "stop|warn", NO_LIMIT,
+     "when a checkpoint cannot be written, as on a full disk: end the run, or warn and go on", T},
+    {"save.keep_last", "keep-last", NULL, WEFT_OPT_INT, OFF(keep_last), "0", NULL, 0, 1e12,
+     "keep only the newest N checkpoints (0: all)", T},
+    {"save.keep_every", "keep-every", NULL, WEFT_OPT_INT, OFF(keep_every), "0", NULL, 0, 1e12,
+     "with --keep-last, also keep those of every so many steps (0: none)", T},
 
     {"run.precision", "precision", NULL, WEFT_OPT_ENUM, OFF(precision), "fp32", "fp64|fp32|bf16|fp16", NO_LIMIT,
      "fp64: reference kernels; bf16, fp16: operands of products and attention, all else stays fp32",
@@ -184,6 +199,10 @@ static const weft_opt table[] = {
     {"run.root", "runs", NULL, WEFT_OPT_TEXT, OFF(run_root), "runs", NULL, NO_LIMIT, "where run folders are made", T},
     {"run.overwrite", "overwrite", NULL, WEFT_OPT_BOOL, OFF(overwrite), "false", NULL, NO_LIMIT,
      "clear a run folder that exists of the run before", T},
+    {"run.resume", "resume", NULL, WEFT_OPT_TEXT, OFF(resume), "none", NULL, NO_LIMIT,
+     "go on from a checkpoint: auto (the newest complete one of this run), none, or a path", T},
+    {"run.verify_checkpoint", "verify-checkpoint", NULL, WEFT_OPT_BOOL, OFF(verify_checkpoint), "true", NULL, NO_LIMIT,
+     "compare checksums of all of a checkpoint before going on from it", T},
     {"run.sample_tokens", "sample-tokens", NULL, WEFT_OPT_INT, OFF(sample_tokens), "0", NULL, 0, 1 << 20,
      "print so many generated tokens at the end", T},
 
@@ -244,6 +263,7 @@ static const weft_opt table[] = {
 #undef A
 #undef G
 #undef S
+#undef C
 #undef B
 
 const weft_opt *weft_run_table(int *n)

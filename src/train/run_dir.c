@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -38,7 +39,15 @@ static weft_status lock_file(const char *dir, int *lock)
 static bool is_half_written(const char *name)
 {
     static const char config[] = "config.yaml";
-    return !strncmp(name, config, sizeof config - 1) && weft__is_temporary_end(name + sizeof config - 1);
+    return !strncmp(name, config, sizeof config - 1) && weft_ckpt_is_temporary_end(name + sizeof config - 1);
+}
+
+/* "latest", or what a killed run left of it. */
+static bool is_link(DIR *d, const char *name)
+{
+    struct stat s;
+    return !strncmp(name, "latest", 6) && (!name[6] || weft_ckpt_is_temporary_end(name + 6)) &&
+           !fstatat(dirfd(d), name, &s, AT_SYMLINK_NOFOLLOW) && S_ISLNK(s.st_mode);
 }
 
 /* What an earlier run left: checked or removed. Names that no run writes are not looked at. */
@@ -49,11 +58,15 @@ static weft_status each_left(const char *dir, bool remove)
     DIR *d = opendir(dir);
     if (!d) return weft_fail(WEFT_ERR_IO, "cannot read the folder %s: %s", dir, strerror(errno));
     for (struct dirent *e; st >= 0 && (e = readdir(d));) {
-        bool checkpoint = weft__is_checkpoint_name(e->d_name);
+        bool checkpoint = weft_ckpt_is_name(e->d_name, true);
+        if (is_link(d, e->d_name)) {
+            if (remove) unlinkat(dirfd(d), e->d_name, 0);
+            continue;
+        }
         if (!checkpoint && !is_half_written(e->d_name)) continue;
         if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) >= sizeof path)
             st = weft_fail(WEFT_ERR_REFUSED, "%s: the path is too long", dir);
-        else if (checkpoint) st = remove ? weft__remove_checkpoint(path) : weft__check_checkpoint(path);
+        else if (checkpoint) st = remove ? weft_ckpt_remove(path) : weft_ckpt_check_folder(path);
         else if (remove && unlink(path)) st = weft_fail(WEFT_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
     }
     closedir(d);
@@ -68,15 +81,73 @@ static weft_status clear(const char *dir, int lock)
     return weft_fail(WEFT_ERR_IO, "cannot empty %s/metrics.jsonl: %s", dir, strerror(errno));
 }
 
-weft_status weft_run_dir_open(const char *dir, bool overwrite, int *lock)
+/* ---- going on --------------------------------------------------------------------------------------------------- */
+
+/* Where the lines of steps after `step` begin. */
+static int64_t end_of_step(FILE *f, int64_t step)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int64_t end = 0;
+    for (ssize_t n; (n = getline(&line, &room, f)) > 0 && line[n - 1] == '\n'; end += n) {
+        const char *at = strstr(line, "\"step\":");
+        if (!at || strtoll(at + 7, NULL, 10) > step) break;
+    }
+    free(line);
+    return end;
+}
+
+/* Steps that are done again are written again. */
+static weft_status cut_metrics(const char *dir, int64_t step, int lock)
+{
+    char path[PATH_BYTES];
+    if ((size_t)snprintf(path, sizeof path, "%s/metrics.jsonl", dir) >= sizeof path)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: the path is too long", dir);
+    FILE *f = fopen(path, "re");
+    if (!f) return weft_fail(WEFT_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    int64_t end = end_of_step(f, step);
+    fclose(f);
+    return ftruncate(lock, end) == 0 ? WEFT_OK : weft_fail(WEFT_ERR_IO, "cannot shorten %s: %s", path, strerror(errno));
+}
+
+/* A later checkpoint that is good is somebody's result; one that was passed over stands where a new one will. */
+static weft_status move_later_aside(const char *dir, int64_t step)
+{
+    int64_t *later = NULL;
+    int n = 0;
+    char path[PATH_BYTES], aside[PATH_BYTES + 32];
+    weft_status st = weft_ckpt_list(dir, &later, &n);
+    for (int i = 0; i < n && later[i] > step && st >= 0; i++) {
+        weft_ckpt *c = NULL;
+        st = weft_ckpt_path(dir, later[i], path, sizeof path);
+        if (st < 0) break;
+        bool good = weft_ckpt_open(&c, path) >= 0 && weft_ckpt_verify(c, 0, 1) >= 0;
+        weft_ckpt_close(c);
+        snprintf(aside, sizeof aside, "%s.damaged-%ld", path, (long)getpid());
+        if (good)
+            st = weft_fail(WEFT_ERR_REFUSED,
+                           "%s is newer than the checkpoint of step %lld; choose another --name, or "
+                           "--resume auto",
+                           path, (long long)step);
+        else if (rename(path, aside))
+            st = weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", path, aside, strerror(errno));
+    }
+    free(later);
+    return st;
+}
+
+weft_status weft_run_dir_open(const char *dir, weft_run_dir_how how, int64_t step, int *lock)
 {
     struct stat there;
     int fd;
-    if (!overwrite && !lstat(dir, &there))
-        return weft_fail(WEFT_ERR_REFUSED, "%s exists already; choose another --name or give --overwrite", dir);
+    if (how == WEFT_RUN_NEW && !lstat(dir, &there))
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "%s exists already; choose another --name, or give --resume auto or --overwrite", dir);
     WEFT_TRY(weft_make_dir(dir));
     WEFT_TRY(lock_file(dir, &fd));
-    weft_status st = overwrite ? clear(dir, fd) : WEFT_OK;
+    weft_status st = how == WEFT_RUN_OVERWRITE ? clear(dir, fd) : WEFT_OK;
+    if (how == WEFT_RUN_CONTINUE) st = move_later_aside(dir, step);
+    if (how == WEFT_RUN_CONTINUE && st >= 0) st = cut_metrics(dir, step, fd);
     if (st < 0) close(fd);
     else *lock = fd;
     return st;

@@ -1,132 +1,120 @@
-/* save.c — a Hugging Face directory: written under a temporary name, renamed when it is complete. */
+/* save.c — a checkpoint of a run: its arrays, its config, its state. How they come to the disk is ckpt's. */
 #include "train/trainer_impl.h"
 
-#include <ctype.h>
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-static weft_status write_into(weft_trainer *t, const char *dir)
+typedef struct saved_type {
+    const char *name;
+    weft_dtype dtype;
+    const char *torch;
+} saved_type;
+
+static const saved_type *type_of(const char *name)
 {
-    static const struct {
-        const char *name;
-        weft_dtype dtype;
-        const char *torch;
-    } types[] = {{"fp32", WEFT_F32, "float32"}, {"bf16", WEFT_BF16, "bfloat16"}, {"fp16", WEFT_F16, "float16"}};
-    int which = 0, n = 0;
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(t->run->o->save_dtype, types[i].name)) which = i;
-    const weft_spec *spec = weft_model_spec(t->engine.model, &n);
-    char path[4096];
-    if ((size_t)snprintf(path, sizeof path, "%s/config.json", dir) >= sizeof path)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: the path is too long", dir);
-    WEFT_TRY(weft_model_config_write(&t->config, path, types[which].torch));
-    return weft_ckpt_save_weights(dir, spec, n, weft_model_weights(t->engine.model), weft_prec_real(t->run->prec),
-                                  types[which].dtype, (int64_t)4 << 30);
+    static const saved_type types[] = {{"fp32", WEFT_F32, "float32"},
+                                       {"bf16", WEFT_BF16, "bfloat16"},
+                                       {"fp16", WEFT_F16, "float16"},
+                                       {"fp64", WEFT_F64, "float64"}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(name, types[i].name)) return &types[i];
+    return &types[0];
 }
 
-/* ---- removing what was written ------------------------------------------------------------------------------ */
-
-static bool skip_digits(const char **p, int least)
+weft_status weft__moments(weft_trainer *t, int which, weft_held *out)
 {
-    int n = 0;
-    for (; isdigit((unsigned char)**p); (*p)++) n++;
-    return n >= least;
+    WEFT_TRY(weft_engine_held(&t->engine, weft_optim_state(t->optim, which), out));
+    return WEFT_OK;
 }
 
-bool weft__is_temporary_end(const char *p)
+/* Weights, moments, and the weights once more in R where the model's file rounds them. */
+static weft_status arrays(weft_trainer *t, weft_dtype file, weft_ckpt_array *array, int *n)
 {
-    if (strncmp(p, ".tmp-", 5)) return false;
-    p += 5;
-    if (!skip_digits(&p, 1)) return false;
-    if (*p == '-' && (p++, !skip_digits(&p, 1))) return false;
-    return !*p;
-}
-
-bool weft__is_checkpoint_name(const char *name)
-{
-    const char *p = name + 5;
-    return !strncmp(name, "step-", 5) && skip_digits(&p, 8) && (!*p || weft__is_temporary_end(p));
-}
-
-static bool is_checkpoint_file(const char *name)
-{
-    static const char *const files[] = {"config.json", "model.safetensors.index.json", "model.safetensors"};
-    const char *p = NULL;
-    for (int i = 0; i < 3 && !p; i++)
-        if (!strncmp(name, files[i], strlen(files[i]))) p = name + strlen(files[i]);
-    if (!p && !strncmp(name, "model-", 6)) {
-        p = name + 6;
-        if (!skip_digits(&p, 5) || strncmp(p, "-of-", 4)) return false;
-        p += 4;
-        if (!skip_digits(&p, 5) || strncmp(p, ".safetensors", 12)) return false;
-        p += 12;
+    const weft_dtype R = weft_prec_real(t->run->prec);
+    weft_held weights, moment;
+    WEFT_TRY(weft_engine_held(&t->engine, weft_model_weights(t->engine.model), &weights));
+    array[0] = (weft_ckpt_array){"", file, weights};
+    *n = 1;
+    for (int which = 0; which < 2; which++) {
+        WEFT_TRY(weft__moments(t, which, &moment));
+        array[(*n)++] = (weft_ckpt_array){which ? WEFT__MOMENT_2 : WEFT__MOMENT_1, R, moment};
     }
-    return p && (!*p || weft__is_temporary_end(p));
+    if (weft_dtype_size(file) < weft_dtype_size(R)) array[(*n)++] = (weft_ckpt_array){WEFT__MASTER, R, weights};
+    return WEFT_OK;
 }
 
-/* For every file in `dir`: removed, or only looked at. The first one that is not a checkpoint's, or cannot be removed,
- * ends it: its name is in odd[n], empty for the folder itself, and errno tells why, 0 for a file of somebody else's.
- * Writes no message: a failure may have been told already. */
-static bool each_file(const char *dir, bool remove, char *odd, size_t n)
+static weft_ckpt_writers writers_of(const char *name)
 {
-    DIR *d = opendir(dir);
-    int why = d ? 0 : errno;
-    bool fine = d != NULL;
-    snprintf(odd, n, "%s", "");
-    for (struct dirent *e; fine && (e = readdir(d));) {
-        struct stat s;
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        fine = is_checkpoint_file(e->d_name) && !fstatat(dirfd(d), e->d_name, &s, AT_SYMLINK_NOFOLLOW) &&
-               S_ISREG(s.st_mode);
-        if (fine && remove && unlinkat(dirfd(d), e->d_name, 0)) fine = false, why = errno;
-        if (!fine) snprintf(odd, n, "/%s", e->d_name);
-    }
-    if (d) closedir(d);
-    errno = why;
-    return fine;
+    return !strcmp(name, "all") ? WEFT_CKPT_ALL : !strcmp(name, "node") ? WEFT_CKPT_NODE : WEFT_CKPT_ONE;
 }
 
-weft_status weft__check_checkpoint(const char *dir)
+static void fill_state(const weft_trainer *t, weft_train_state *s)
 {
-    char odd[300];
-    struct stat s;
-    if (lstat(dir, &s) || !S_ISDIR(s.st_mode))
-        return weft_fail(WEFT_ERR_REFUSED, "%s is no folder of a run; move it away, or choose another --name", dir);
-    if (each_file(dir, false, odd, sizeof odd)) return WEFT_OK;
-    if (errno) return weft_fail(WEFT_ERR_IO, "cannot read %s: %s", dir, strerror(errno));
-    return weft_fail(WEFT_ERR_REFUSED,
-                     "%s%s is no file of a checkpoint, so its folder is not removed; move it away, or choose "
-                     "another --name",
-                     dir, odd);
+    *s = t->state;
+    s->step = t->step;
+    s->updates = t->numerics.updates;
+    s->skips = t->numerics.skips;
+    s->scale_dynamic = t->run->loss_scale_dynamic;
+    s->scaler = t->numerics.scaler;
+    s->spike = t->numerics.spike;
+    s->data_tokens = weft_tokens_count(t->tokens);
+    s->data_docs = weft_tokens_docs(t->tokens);
+    s->data_hash = weft_tokens_hash(t->tokens);
 }
 
-weft_status weft__remove_checkpoint(const char *dir)
+/* What rank 0 writes beside the tensors. */
+static weft_status texts(weft_trainer *t, const saved_type *type, weft_text *config, weft_text *state)
 {
-    char odd[300];
-    if (each_file(dir, true, odd, sizeof odd) && !rmdir(dir)) return WEFT_OK;
-    return weft_fail(WEFT_ERR_IO, "cannot remove %s%s: %s", dir, odd, strerror(errno));
+    weft_train_state s;
+    if (t->ctx->rank != 0) return WEFT_OK;
+    WEFT_TRY(weft_model_config_text(&t->config, type->torch, config));
+    fill_state(t, &s);
+    return weft_train_state_text(&s, t->run->o, state);
 }
 
-/* ---- writing -------------------------------------------------------------------------------------------------- */
-
-weft_status weft_trainer_write(weft_trainer *t, const char *dir)
+static weft_status begin(weft_trainer *t, const char *dir, const weft_text *config, const weft_text *state)
 {
-    char tmp[4096];
-    struct stat there;
-    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp-%ld", dir, (long)getpid()) >= sizeof tmp)
-        return weft_fail(WEFT_ERR_REFUSED, "%s: the path is too long", dir);
-    if (!stat(dir, &there))
-        return weft_fail(WEFT_ERR_REFUSED, "%s exists already; a checkpoint is never overwritten", dir);
-    WEFT_TRY(weft_make_dir(tmp));
-    weft_status st = write_into(t, tmp);
-    if (st >= 0 && rename(tmp, dir))
-        st = weft_fail(WEFT_ERR_IO, "cannot rename %s to %s: %s", tmp, dir, strerror(errno));
-    char odd[300];
-    if (st < 0 && each_file(tmp, true, odd, sizeof odd)) rmdir(tmp); /* the first failure is the one to tell */
+    const weft_run_options *o = t->run->o;
+    weft_ckpt_array array[4];
+    weft_ckpt_save save = {.dir = dir,
+                           .step = t->step,
+                           .mesh = &t->engine.mesh,
+                           .array = array,
+                           .config_json = config->data,
+                           .state_json = state->data,
+                           .max_shard_bytes = o->save_shard,
+                           .buffer_bytes = o->save_buffer,
+                           .writers = writers_of(o->save_writers)};
+    weft_spec *whole = NULL;
+    weft_status st = t->writer ? WEFT_OK : weft_ckpt_writer_create(&t->writer, t->ctx);
+    if (st >= 0) st = arrays(t, type_of(o->save_dtype)->dtype, array, &save.arrays);
+    if (st >= 0) st = weft_model_whole_spec(&t->config, t->engine.arena, &whole, &save.n_whole);
+    WEFT_TRY(weft_agree(t->engine.mesh.all, st));
+    save.whole = whole;
+    return weft_ckpt_begin(t->writer, &save);
+}
+
+weft_status weft_trainer_save_begin(weft_trainer *t, const char *dir)
+{
+    weft_text config = {0}, state = {0};
+    weft_mark mark = weft_arena_mark(t->engine.arena);
+    weft_status st = texts(t, type_of(t->run->o->save_dtype), &config, &state);
+    st = weft_agree(t->engine.mesh.all, st);
+    if (st >= 0) st = begin(t, dir, &config, &state);
+    weft_arena_release(t->engine.arena, mark);
+    weft_text_free(&config);
+    weft_text_free(&state);
     return st;
+}
+
+weft_ckpt_stage weft_trainer_save_stage(const weft_trainer *t)
+{
+    return t->writer ? weft_ckpt_stage_of(t->writer) : WEFT_CKPT_IDLE;
+}
+
+weft_status weft_trainer_save_finish(weft_trainer *t) { return t->writer ? weft_ckpt_finish(t->writer) : WEFT_OK; }
+
+weft_status weft_trainer_save(weft_trainer *t, const char *dir)
+{
+    WEFT_TRY(weft_trainer_save_begin(t, dir));
+    return weft_trainer_save_finish(t);
 }

@@ -26,7 +26,7 @@ weft_status weft_trainer_load(weft_trainer *t, bool valid, int64_t a, int64_t fi
 static int64_t first_sequence(const weft_trainer *t, int64_t a)
 {
     int64_t B = t->run->o->micro_batch, dp = t->run->mesh.dp;
-    return t->step * t->accumulation * B * dp + (a * dp + t->engine.mesh.at.dp) * B;
+    return t->state.sequence + (a * dp + t->engine.mesh.at.dp) * B;
 }
 
 static int64_t count_valid(const int32_t *target, int64_t n)
@@ -149,6 +149,17 @@ static weft_status measure_imbalance(weft_trainer *t, double before, weft_record
     return WEFT_OK;
 }
 
+/* What the next step, or a run that goes on from here, begins with. */
+static void advance(weft_trainer *t, const weft_record *r)
+{
+    weft_train_state *s = &t->state;
+    int64_t sequences = t->accumulation * t->run->o->micro_batch * t->run->mesh.dp;
+    t->step++;
+    s->sequence += sequences;
+    s->tokens += sequences * t->run->o->seq_length;
+    if (!r->skip) s->loss = r->loss;
+}
+
 weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
 {
     double begin = weft_now(&t->ctx->clock), attention = t->ctx->attention_seconds, nll = 0;
@@ -170,7 +181,7 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
         WEFT_TRY(update(t, r));
     }
     WEFT_TRY(measure_imbalance(t, attention, r));
-    t->step++;
+    advance(t, r);
     fill_record(t, r, begin, &before);
     return WEFT_OK;
 }

@@ -10,7 +10,7 @@
 
 enum { /* commands, as bits in the option table */
     WEFT_CMD_TRAIN = 1, WEFT_CMD_EVAL = 2, WEFT_CMD_VERIFY = 4, WEFT_CMD_ATTENTION = 8, WEFT_CMD_GENERATE = 16,
-    WEFT_CMD_INFO = 32, WEFT_CMD_BENCH = 64, WEFT_CMD_SIM = 128
+    WEFT_CMD_INFO = 32, WEFT_CMD_BENCH = 64, WEFT_CMD_SIM = 128, WEFT_CMD_CHECKPOINT = 256
 };
 
 typedef struct weft_run_options { /* filled by the table in options.c, which documents every field */
@@ -38,8 +38,9 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     const char *loss_scale, *guard, *spike_policy;
     double guard_limit, spike_zscore;
     int64_t loss_scale_interval, spike_window, spike_warmup;
-    int64_t eval_interval, eval_sequences, save_interval;
-    const char *save_dtype;
+    int64_t eval_interval, eval_sequences, save_interval, save_shard, save_buffer, keep_last, keep_every;
+    const char *save_dtype, *save_writers, *save_failure, *resume;
+    bool save_background, verify_checkpoint;
 
     const char *precision, *isa;
     int64_t seed, threads;
@@ -174,15 +175,56 @@ void weft_trainer_destroy(weft_trainer *t);
 weft_status weft_trainer_step(weft_trainer *t, weft_record *record);
 /* Mean loss over the first `sequences` held-out sequences. COLLECTIVE over the world. */
 weft_status weft_trainer_eval(weft_trainer *t, int64_t sequences, double *loss);
-/* Hugging Face directory: config.json and model.safetensors; complete when it has its name. Rank 0 writes.
- * COLLECTIVE */
+/* A checkpoint, which is a Hugging Face directory, too; complete when it has its name. COLLECTIVE over the world */
 weft_status weft_trainer_save(weft_trainer *t, const char *dir);
-/* Makes the run's folder this run's own: made or, with `overwrite`, cleared of what an earlier run wrote there
- * (checkpoints, metrics, what a killed run left half-written), and of nothing else. What would stand in the way is
- * refused before anything is removed. *lock: a descriptor to close at the end; while it is open, and this process
- * lives, another run is refused. LOCAL */
-weft_status weft_run_dir_open(const char *dir, bool overwrite, int *lock);
 int64_t weft_trainer_skips(const weft_trainer *t); /* steps left out so far, but those without labels */
+/* The same in two parts: after the first, what was saved is a copy, and a thread writes while training goes on; the
+ * second waits for it, and tells what failed. One at a time. COLLECTIVE over the world */
+weft_status weft_trainer_save_begin(weft_trainer *t, const char *dir);
+weft_status weft_trainer_save_finish(weft_trainer *t);
+/* Of this rank's part; when it is failed or written on all ranks, it is time to finish. LOCAL, cheap */
+weft_ckpt_stage weft_trainer_save_stage(const weft_trainer *t);
+
+/* The checkpoint that run.resume asks for: none, auto (the newest of run_dir that is complete and fits its checksums;
+ * what is passed over is told through the log), or a path, of a checkpoint or of a run's folder. Into path[size], empty
+ * when there is none to go on from. Ranks that see different folders refuse together. COLLECTIVE over the world */
+weft_status weft_resume_find(weft_world *world, const weft_run *run, const char *run_dir, char *path, size_t size);
+/* Weights, moments and place of a checkpoint that weft_resume_find found, whatever layout wrote it. Refuses another
+ * model, other data and what would change the samples; `differs` gets in words what else does. COLLECTIVE over the
+ * world */
+weft_status weft_trainer_resume(weft_trainer *t, const char *dir, weft_text *differs);
+int64_t weft_trainer_steps_done(const weft_trainer *t);
+
+typedef struct weft_train_state { /* state.json, but for the options */
+    int64_t step, updates, skips; /* steps done; those that were taken, and left out for their numbers */
+    int64_t sequence, tokens;     /* the next sequence of the run; tokens trained on */
+    double loss;                  /* of the last step that had one */
+    int64_t data_tokens, data_docs;
+    weft_hash data_hash;
+    bool scale_dynamic;
+    weft_scaler scaler;           /* scale, good, skipped: the rest is options */
+    weft_spike spike;             /* seen, mean, variance */
+} weft_train_state;
+weft_status weft_train_state_text(const weft_train_state *s, const weft_run_options *o, weft_text *out);
+/* Refuses what is not as it must be; `where` for messages. options: the record of the options, to be released by
+ * json_decref; or NULL. LOCAL */
+struct json_t;
+weft_status weft_train_state_read(weft_train_state *out, struct json_t **options, const char *where, const char *text,
+                                  size_t bytes);
+/* Refuses options that change the samples; others that differ are appended to `differs`. LOCAL */
+weft_status weft_train_state_compare(const struct json_t *saved, const weft_run_options *o, const char *where,
+                                     weft_text *differs);
+
+/* Makes the run's folder this run's own. What would stand in the way is refused before anything is removed. *lock: a
+ * descriptor to close at the end; while it is open, and this process lives, another run is refused. LOCAL */
+typedef enum weft_run_dir_how {
+    WEFT_RUN_NEW,       /* must not be there */
+    WEFT_RUN_OVERWRITE, /* cleared of what an earlier run wrote there (checkpoints, metrics, what a killed run left
+                           half-written), and of nothing else */
+    WEFT_RUN_CONTINUE   /* goes on after `step`: metrics of later steps go; later checkpoints, which must be damaged,
+                           are moved aside */
+} weft_run_dir_how;
+weft_status weft_run_dir_open(const char *dir, weft_run_dir_how how, int64_t step, int *lock);
 const weft_engine *weft_trainer_engine(const weft_trainer *t);
 int64_t weft_trainer_windows(const weft_trainer *t, bool valid);
 /* Entropy of single tokens over the whole text, in nats: what a model that knows frequencies only would reach. One

@@ -122,6 +122,7 @@ weft_status weft_evaluator_create(weft_trainer **out, weft_world *world, const w
 void weft_trainer_destroy(weft_trainer *t)
 {
     if (!t) return;
+    weft_ckpt_writer_destroy(t->writer);
     if (t->optim) weft_optim_destroy(t->optim);
     weft_engine_close(&t->engine);
     if (t->tokens) weft_tokens_close(t->tokens);
@@ -148,10 +149,4 @@ weft_status weft_trainer_unigram_entropy(weft_trainer *t, double *nats)
         if (count[i]) *nats -= (double)count[i] / (double)total * log((double)count[i] / (double)total);
     return WEFT_OK;
 }
-
-weft_status weft_trainer_save(weft_trainer *t, const char *dir)
-{
-    weft_status st = WEFT_OK;
-    if (t->ctx->rank == 0) st = weft_trainer_write(t, dir);
-    return weft_agree(t->engine.mesh.all, st);
-}
+int64_t weft_trainer_steps_done(const weft_trainer *t) { return t->step; }

@@ -26,6 +26,8 @@ struct weft_trainer {
     int64_t max_docs;         /* of one sequence */
     int64_t step;             /* steps done, taken or left out */
     weft_numerics numerics;
+    weft_train_state state;   /* where it stands besides; its step and data are filled in when it is saved */
+    weft_ckpt_writer *writer; /* of checkpoints, from the first one on; or NULL */
     /* all sequences of this rank's part of a step */
     int32_t *token, *target;  /* [accumulation][B][T] */
     int64_t *cu;              /* [accumulation][...] document offsets, packed per micro-batch */
@@ -36,8 +38,6 @@ struct weft_trainer {
 
 /* Reads micro-batch `a` (sequences first_sequence ...) into its place. LOCAL */
 weft_status weft_trainer_load(weft_trainer *t, bool valid, int64_t a, int64_t first_sequence, weft_docs *docs);
-/* Writes config.json and the weights into a folder that gets its name when it is complete. LOCAL */
-weft_status weft_trainer_write(weft_trainer *t, const char *dir);
 
 /* numerics.c, in the order of a step. Before its passes. LOCAL */
 void weft__numerics_open(weft_numerics *n, const weft_run *run);
@@ -48,13 +48,11 @@ weft_status weft__numerics_judge(weft_trainer *t, weft_record *r);
 /* With r->grad_norm: a norm that is not finite leaves the step out (dynamic loss scale). LOCAL, alike on all ranks */
 weft_status weft__numerics_norm(weft_trainer *t, weft_record *r);
 
-/* "step-00000012" or, of a run that was killed, "step-00000012.tmp-4711". LOCAL */
-bool weft__is_checkpoint_name(const char *name);
-/* ".tmp-4711" or ".tmp-4711-4712", which is where a name ends whose file was never complete. LOCAL */
-bool weft__is_temporary_end(const char *text);
-/* Refuses what is no folder, or holds anything but files of a checkpoint. LOCAL */
-weft_status weft__check_checkpoint(const char *dir);
-/* Removes the files and the folder; best after a check. LOCAL */
-weft_status weft__remove_checkpoint(const char *dir);
+/* What a checkpoint calls its arrays beside the weights. */
+#define WEFT__MOMENT_1 "exp_avg."
+#define WEFT__MOMENT_2 "exp_avg_sq."
+#define WEFT__MASTER "master."
+/* This rank's part of a moment (0 first, 1 second); it lives as long as the engine's arena is not released. LOCAL */
+weft_status weft__moments(weft_trainer *t, int which, weft_held *out);
 
 #endif

@@ -1,0 +1,58 @@
+/* hash.c — XXH3-128 behind a type that others can hold; the library's own stays here. */
+#include "base/hash.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+static weft_hash of_library(XXH128_hash_t h) { return (weft_hash){h.low64, h.high64}; }
+
+weft_hash weft_hash_of(const void *data, size_t bytes) { return of_library(XXH3_128bits(data, bytes)); }
+
+const char *weft_hash_text(weft_hash h, char *buf)
+{
+    snprintf(buf, WEFT_HASH_TEXT, "%016" PRIx64 "%016" PRIx64, h.high, h.low);
+    return buf;
+}
+
+static bool half(const char *text, uint64_t *out)
+{
+    *out = 0;
+    for (int i = 0; i < 16; i++) {
+        static const char digits[] = "0123456789abcdef";
+        const char *at = text[i] ? strchr(digits, text[i]) : NULL;
+        if (!at) return false;
+        *out = *out << 4 | (uint64_t)(at - digits);
+    }
+    return true;
+}
+
+bool weft_hash_parse(const char *text, weft_hash *out)
+{
+    weft_hash h;
+    if (!half(text, &h.high) || !half(text + 16, &h.low) || text[32]) return false;
+    *out = h;
+    return true;
+}
+
+weft_hasher *weft_hasher_create(void)
+{
+    XXH3_state_t *state = XXH3_createState(); /* 64-byte aligned, as it must be */
+    if (state) XXH3_128bits_reset(state);
+    return (weft_hasher *)state;
+}
+
+void weft_hasher_add(weft_hasher *h, const void *data, size_t bytes)
+{
+    if (bytes) XXH3_128bits_update((XXH3_state_t *)h, data, bytes);
+}
+
+weft_hash weft_hasher_end(weft_hasher *h)
+{
+    weft_hash out = of_library(XXH3_128bits_digest((XXH3_state_t *)h));
+    XXH3_128bits_reset((XXH3_state_t *)h);
+    return out;
+}
+
+void weft_hasher_destroy(weft_hasher *h) { XXH3_freeState((XXH3_state_t *)h); }

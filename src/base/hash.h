@@ -1,0 +1,26 @@
+/* hash.h — 128-bit checksums (XXH3) of files and of what lies in memory: they find damage, not forgery. */
+#ifndef WEFT_BASE_HASH_H
+#define WEFT_BASE_HASH_H
+
+#include "base/status.h"
+
+typedef struct weft_hash { uint64_t low, high; } weft_hash;
+
+enum { WEFT_HASH_TEXT = 33 }; /* 32 digits, the high half first, and a NUL */
+
+weft_hash weft_hash_of(const void *data, size_t bytes);
+static inline bool weft_hash_same(weft_hash a, weft_hash b) { return a.low == b.low && a.high == b.high; }
+/* Into buf[WEFT_HASH_TEXT], which it returns. */
+const char *weft_hash_text(weft_hash h, char *buf);
+/* Exactly 32 small hexadecimal digits. */
+bool weft_hash_parse(const char *text, weft_hash *out);
+
+/* Piece by piece: the same as of the pieces one after the other. */
+typedef struct weft_hasher weft_hasher;
+weft_hasher *weft_hasher_create(void); /* NULL: no memory */
+void weft_hasher_add(weft_hasher *h, const void *data, size_t bytes);
+/* So far; begins anew. */
+weft_hash weft_hasher_end(weft_hasher *h);
+void weft_hasher_destroy(weft_hasher *h);
+
+#endif

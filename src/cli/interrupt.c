@@ -1,0 +1,90 @@
+/* interrupt.c — Ctrl-C and its kin. A handler may do next to nothing and needs global state; a thread that waits for
+ * the signals may do what it wants, and keeps its state where its owner says. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct weft_interrupt {
+    pthread_t thread;
+    atomic_bool asked, stop;
+    bool speak;
+};
+
+static sigset_t taken(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGUSR1);
+    return set;
+}
+
+void weft_interrupt_block(const weft_command *command)
+{
+    sigset_t set = taken();
+    if (command == &weft_cmd_train) pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+/* As if nobody had taken the signal: the shell and the supervisor see what ended the process. */
+static void end_now(int sig)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, sig);
+    signal(sig, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(sig);
+}
+
+static void tell(const weft_interrupt *i, int sig)
+{
+    if (!i->speak) return;
+    fprintf(stderr, "\nweft: %s: this step is finished and saved, then the run ends%s\n", strsignal(sig),
+            sig == SIGINT ? "; Ctrl-C again ends it now" : "");
+}
+
+static void *watch(void *ud)
+{
+    weft_interrupt *i = ud;
+    sigset_t set = taken();
+    while (!atomic_load(&i->stop)) {
+        const struct timespec tick = {.tv_nsec = 200000000};
+        int sig = sigtimedwait(&set, NULL, &tick);
+        if (sig < 0) continue;
+        bool again = atomic_exchange(&i->asked, true);
+        if (again && sig == SIGINT) end_now(sig);
+        if (!again) tell(i, sig);
+    }
+    return NULL;
+}
+
+weft_status weft_interrupt_start(weft_interrupt **out, bool speak)
+{
+    weft_interrupt *i = calloc(1, sizeof *i);
+    if (!i) return weft_fail(WEFT_ERR_MEMORY, "no memory to wait for signals");
+    i->speak = speak;
+    int failed = pthread_create(&i->thread, NULL, watch, i);
+    if (failed) {
+        free(i);
+        return weft_fail(WEFT_ERR_LIBRARY, "a thread that waits for signals cannot be started: %s", strerror(failed));
+    }
+    *out = i;
+    return WEFT_OK;
+}
+
+bool weft_interrupted(const weft_interrupt *i) { return atomic_load(&i->asked); }
+
+void weft_interrupt_stop(weft_interrupt *i)
+{
+    if (!i) return;
+    atomic_store(&i->stop, true);
+    pthread_join(i->thread, NULL);
+    free(i);
+}
