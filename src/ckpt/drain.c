@@ -122,12 +122,13 @@ static void give_back(weft__drain *d, weft_status st)
     pthread_mutex_unlock(&d->lock);
 }
 
-static weft_status cancelled(weft__drain *d)
+/* Another rank has failed, and tells why: here nothing is wrong. */
+static bool is_cancelled(weft__drain *d)
 {
     pthread_mutex_lock(&d->lock);
     bool yes = d->cancelled;
     pthread_mutex_unlock(&d->lock);
-    return yes ? weft_fail(WEFT_ERR_IO, "%s: given up, as another rank could not write", d->folder) : WEFT_OK;
+    return yes;
 }
 
 static weft_status begin_file(weft__drain *d, const weft__pack_file *f)
@@ -149,8 +150,8 @@ static weft_status write_file(weft__drain *d, const weft__pack_file *f, int *nex
     weft_status st = so_far >= 0 ? begin_file(d, f) : so_far;
     for (int k = 0; k < f->n; k++, ++*next) {
         bool there = wait_for(d, *next);
-        if (st >= 0) st = cancelled(d);
-        if (st >= 0 && there) st = put(d, f->name, d->ring + d->slot[*next].at, d->slot[*next].bytes);
+        if (st >= 0 && there && !is_cancelled(d))
+            st = put(d, f->name, d->ring + d->slot[*next].at, d->slot[*next].bytes);
         give_back(d, st);
     }
     if (d->fd >= 0) st = close_file(d, f->name, st);

@@ -126,7 +126,7 @@ static weft_status try_one(weft_world *world, const char *path, bool verify, sig
 static void tell_passed_over(weft_world *world, const char *why)
 {
     weft_ctx *ctx = weft_world_ctx(world);
-    if (ctx->rank == 0 && ctx->log.write) weft_logf(&ctx->log, WEFT_LOG_WARN, "resume passes over %s", why);
+    if (ctx->rank == 0 && ctx->log.write && why) weft_logf(&ctx->log, WEFT_LOG_WARN, "resume passes over %s", why);
 }
 
 /* The newest of `dir` that is good; `path` empty when there is none at all. */
@@ -135,22 +135,23 @@ static weft_status newest_of(weft_world *world, const char *dir, bool verify, si
     int64_t *step = NULL;
     int n = 0;
     bool good = false;
-    char why[WHY_BYTES] = "", first[WHY_BYTES] = "";
+    char why[WHY_BYTES] = "";
+    weft_text passed = {0};
     weft_status st = list_together(world, dir, &step, &n, all);
     for (int i = 0; st >= 0 && i < n && !good; i++) {
         st = weft_ckpt_path(dir, step[i], path, PATH_BYTES);
         if (st >= 0) st = try_one(world, path, verify, all, &good, why);
-        if (st < 0 || good) break;
-        tell_passed_over(world, why);
-        if (i == 0) memcpy(first, why, sizeof first);
+        if (st >= 0 && !good) weft_text_add(&passed, "%s%s", i ? "; " : "", why);
     }
     free(step);
+    if (st >= 0 && good) tell_passed_over(world, passed.data);
     if (st >= 0 && n && !good)
         st = weft_fail(WEFT_ERR_REFUSED,
                        "none of the %d checkpoint%s in %s can be used: %s; another --name, or --resume none "
                        "--overwrite, begins anew",
-                       n, n > 1 ? "s" : "", dir, first);
+                       n, n > 1 ? "s" : "", dir, passed.data ? passed.data : "");
     if (st >= 0 && !good) *path = '\0';
+    weft_text_free(&passed);
     return st;
 }
 
@@ -286,8 +287,8 @@ static weft_status load(weft_trainer *t, const char *dir, weft_train_state *s, w
 {
     weft_ckpt *c = NULL;
     WEFT_TRY(weft_ckpt_open(&c, dir));
-    weft_status st = check_config(t, dir);
-    if (st >= 0) st = read_state(t, c, dir, s, differs);
+    weft_status st = read_state(t, c, dir, s, differs);
+    if (st >= 0) st = check_config(t, dir);
     if (st >= 0) st = load_tensors(t, c, dir, differs);
     weft_ckpt_close(c);
     return st;

@@ -32,7 +32,7 @@ full_disk() { # FULL_KIB: its size
   local how
   for how in stop warn; do
     cat >"$tmp/fill.sh" <<S
-mkdir -p "$tmp/small" && mount -t tmpfs -o size=${FULL_KIB:-1000}k none "$tmp/small" || exit 77
+mkdir -p "$tmp/small" && mount -t tmpfs -o size=${FULL_KIB:-700}k none "$tmp/small" || exit 77
 cd "$tmp" && "$WEFT" train $short --name crash --runs small $layout --save-failure $how >stdout 2>stderr
 code=\$?
 "$WEFT" checkpoint verify small/crash/step-00000002 >>stdout 2>&1 || code="\$code, and the first is damaged"

@@ -26,7 +26,7 @@ good() {
 running() {
   local c
   for c in /proc/[0-9]*/cmdline; do
-    if tr '\0' ' ' <"$c" 2>/dev/null | grep -qE -- "$1"; then return 0; fi
+    if { tr '\0' ' ' <"$c"; } 2>/dev/null | grep -qE -- "$1"; then return 0; fi
   done
   return 1
 }
