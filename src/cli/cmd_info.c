@@ -91,7 +91,7 @@ weft_status weft_info_attention(const weft_cli *cli, weft_layer_attention kind[2
     WEFT_TRY(weft_run_model_config(&cli->run, &config));
     weft_model_options mo = {.prec = cli->run.prec, .B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch,
                              .layout = cli->run.layout, .cp = cli->run.cp, .train = true, .slots = 1};
-    *n = weft_model_attention(&config, &mo, kind);
+    *n = weft_model_attention(&config, &weft_model_all, &mo, kind);
     return WEFT_OK;
 }
 

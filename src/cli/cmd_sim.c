@@ -151,7 +151,7 @@ static weft_cp_problem most_layers(request *q, const weft_model_config *config)
                              .max_docs = o->micro_batch,
                              .layout = q->cli->run.layout, .cp = q->cli->run.cp, .train = true, .slots = 1};
     weft_layer_attention kind[2];
-    int n = weft_model_attention(config, &mo, kind), most = 0;
+    int n = weft_model_attention(config, &weft_model_all, &mo, kind), most = 0;
     for (int i = 1; i < n; i++)
         if (kind[i].last_layer - kind[i].first_layer > kind[most].last_layer - kind[most].first_layer) most = i;
     q->first_layer = kind[most].first_layer;

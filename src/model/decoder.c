@@ -1,4 +1,4 @@
-/* decoder.c — cached generation on one rank: the layers of a training pass, with attention over a cache.
+/* decoder.c — cached generation by one rank, or a tensor-parallel group: the layers of a training pass, with attention over a cache.
  *
  * New rows are queries at positions n, n+1, ...; keys and values of all positions so far lie in the cache,
  * after the rotation, so they are never made again. A prompt goes through in chunks of rows; the result is
@@ -26,7 +26,8 @@ static weft_attn_desc attention_of(const weft_model *m, int layer)
 {
     const weft_model_config *c = &m->config;
     return (weft_attn_desc){
-        .H = c->H, .Hkv = c->Hkv, .D = c->D, .Dv = c->D, .group = c->H / c->Hkv, .scale = weft__scale(c),
+        .H = m->H, .Hkv = m->Hkv, .D = c->D, .Dv = c->D, .group = c->H / c->Hkv, .scale = weft__scale(c),
+        .head0 = (int)m->par.cut.head.begin, .kv_head0 = (int)m->par.cut.kv.begin,
         .mask = weft__mask(c, weft__windowed(c, layer)),
     };
 }
@@ -35,17 +36,17 @@ static weft_status alloc_decoder(weft_decoder *d)
 {
     weft_model *m = d->m;
     const weft_model_config *c = &m->config;
-    int64_t S = d->chunk, kv = 2 * (int64_t)c->Hkv * c->D, per_layer, all;
+    int64_t S = d->chunk, kv = 2 * (int64_t)m->Hkv * c->D, per_layer, all;
     weft_attn_desc desc = attention_of(m, 0);
     if (!weft_mul_i64(d->max, kv, &per_layer) || !weft_mul_i64(per_layer, c->L, &all))
         return weft_fail(WEFT_ERR_REFUSED, "decoder: a cache of %lld tokens does not fit into memory sizes",
                          (long long)d->max);
-    WEFT_TRY(weft_attn_check(&desc, m->prec));
+    if (m->H > 0) WEFT_TRY(weft_attn_check(&desc, m->prec));
     WEFT_TRY(weft_arena_alloc(d->arena, all, m->cs, "cache", (void **)&d->cache));
-    WEFT_TRY(weft__acts_alloc(m, d->arena, S, false, false, &d->acts));
+    WEFT_TRY(weft__acts_alloc(m, d->arena, S, S, false, false, &d->acts));
     WEFT_TRY(weft__scratch_alloc(m, d->arena, S, false, &d->scratch));
-    WEFT_TRY(weft_arena_alloc(d->arena, S * c->H * c->D, m->rs, "attention", &d->acc));
-    size_t work = m->op->attn.work_bytes(&desc, m->ctx->threads);
+    WEFT_TRY(weft_arena_alloc(d->arena, S * m->H * c->D, m->rs, "attention", &d->acc));
+    size_t work = m->H > 0 ? m->op->attn.work_bytes(&desc, m->ctx->threads) : 0;
     WEFT_TRY(weft_arena_alloc(d->arena, (int64_t)work, 1, "attention", &d->work));
     WEFT_TRY(weft_arena_alloc(d->arena, c->C, m->cs, "normed", &d->n_out));
     WEFT_TRY(weft_arena_alloc(d->arena, 1, m->rs, "norm statistics", &d->rstd));
@@ -88,7 +89,7 @@ void weft_decoder_destroy(weft_decoder *d)
 
 static void *cache_of(const weft_decoder *d, int layer)
 {
-    int64_t kv = 2 * (int64_t)d->m->config.Hkv * d->m->config.D;
+    int64_t kv = 2 * (int64_t)d->m->Hkv * d->m->config.D;
     return weft__at(d->cache, layer * d->max * kv, d->m->cs);
 }
 
@@ -96,8 +97,7 @@ static void *cache_of(const weft_decoder *d, int layer)
 static void store_keys(const weft_decoder *d, int layer, const weft__acts *a, int64_t rows)
 {
     const weft_model *m = d->m;
-    const weft_model_config *c = &m->config;
-    int64_t Q = weft__qkv_width(c), k = (int64_t)c->H * c->D, kv = Q - k;
+    int64_t Q = weft__qkv_width(m), k = m->H * (int64_t)m->config.D, kv = Q - k;
     char *cache = cache_of(d, layer);
     for (int64_t i = 0; i < rows; i++)
         memcpy(weft__at(cache, (d->n + i) * kv, m->cs), weft__at(a->qkv, i * Q + k, m->cs), (size_t)kv * m->cs);
@@ -107,10 +107,10 @@ static weft_status attend_cache(weft__pass *p, int layer, weft__acts *a)
 {
     const weft_decoder *d = p->attend_ud;
     weft_model *m = p->m;
-    const weft_model_config *c = &m->config;
     const weft_attn_ops *attn = &m->op->attn;
+    if (m->H == 0) return WEFT_OK;
     weft_attn_desc desc = attention_of(m, layer);
-    int64_t kv = 2 * (int64_t)c->Hkv * c->D, Q = weft__qkv_width(c), HD = (int64_t)c->H * c->D;
+    int64_t D = m->config.D, kv = 2 * m->Hkv * D, Q = weft__qkv_width(m), HD = m->H * D;
     void *cache = cache_of(d, layer);
 
     store_keys(d, layer, a, p->rows);
@@ -141,9 +141,9 @@ static weft_status feed_chunk(weft_decoder *d, const int32_t *tokens, int64_t n)
     weft_rope_table(&m->config, m->prec, d->pos, n, d->cos, d->sin);
     weft__pass p = {
         .m = m, .rows = n, .token = tokens, .pos = d->pos, .cos = d->cos, .sin = d->sin, .scratch = &d->scratch,
-        .attend = attend_cache, .attend_ud = d,
+        .attend = attend_cache, .attend_ud = d, .shares = 1,
     };
-    weft__embed_fwd(&p, d->acts.x_in);
+    WEFT_TRY(weft__embed_fwd(&p, d->acts.x_in));
     for (int64_t l = 0; l < m->config.L; l++) WEFT_TRY(weft__block_fwd(&p, (int)l, &d->acts, d->acts.x_in));
     d->n += n;
     return WEFT_OK;
@@ -153,9 +153,12 @@ static weft_status feed_chunk(weft_decoder *d, const int32_t *tokens, int64_t n)
 static weft_status last_logits(weft_decoder *d, int64_t last, void *logits)
 {
     weft_model *m = d->m;
-    weft__pass p = {.m = m, .rows = 1};
+    weft__pass p = {.m = m, .rows = 1, .shares = 1, .layer = -1};
+    weft_span V = m->par.cut.V;
+    void *here = weft__at(logits, V.begin, m->rs);
     weft__norm_fwd(&p, &m->par.norm, d->n_out, d->mean, d->rstd, weft__at(d->acts.x_in, last * m->config.C, m->rs));
-    return weft__linear_fwd(&p, &m->par.head, logits, m->config.V, m->rt, 0, d->n_out, m->config.C);
+    WEFT_TRY(weft__linear_fwd(&p, &m->par.head, here, V.end - V.begin, m->rt, 0, d->n_out, m->config.C));
+    return m->share.tps == 1 ? WEFT_OK : weft__tp_logits(&p, logits);
 }
 
 static weft_status feed_all(weft_decoder *d, const int32_t *tokens, int64_t n, void *logits)

@@ -135,15 +135,14 @@ weft_status weft__guard(weft__pass *p, const weft__watched *w)
 weft_status weft__guard_qkv(weft__pass *p, int layer, void *qkv)
 {
     const weft_model *m = p->m;
-    const weft_model_config *c = &m->config;
-    int64_t D = c->D, Q = weft__qkv_width(c), k = c->H * D, v = k + c->Hkv * D;
+    int64_t D = m->config.D, Q = weft__qkv_width(m), k = m->H * D, v = k + m->Hkv * D;
     if (!watching(p)) return WEFT_OK;
     weft__watched all = {.layer = layer, .x = qkv, .type = m->ct, .ld = Q, .rows = p->rows, .cols = Q},
                   t[3] = {all, all, all};
     t[0].tensor = "q", t[1].tensor = "k", t[2].tensor = "v";
     t[1].x = weft__at(qkv, k, m->cs), t[2].x = weft__at(qkv, v, m->cs);
     t[0].cols = k, t[1].cols = t[2].cols = v - k;
-    for (int i = 0; i < 3; i++) t[i].D = c->D, plant(p, &t[i]);
+    for (int i = 0; i < 3; i++) t[i].D = m->config.D, plant(p, &t[i]);
     weft_part outer = weft__part(p, WEFT_PART_GUARD);
     weft_status st = WEFT_OK;
     if (!passes(&m->ctx->guard, largest(m, &all), false))

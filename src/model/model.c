@@ -28,8 +28,6 @@ static weft_status check_options(const weft_model_options *o)
 static weft_status check_place(const weft_model_place *place, const weft_model_config *config)
 {
     int stages = weft_model_share_of(place).stages;
-    if ((place->tp && weft_comm_size(place->tp) > 1) || place->sequence_parallel)
-        return weft_fail(WEFT_ERR_REFUSED, "model: parts of a layer (tp) are not built; use cp or pp");
     if (stages < 1 || place->stage < 0 || place->stage >= stages)
         return weft_fail(WEFT_ERR_REFUSED, "model: stage %d of %d; stages count from 0", place->stage, stages);
     if (stages > config->L)
@@ -81,42 +79,48 @@ static weft_status alloc_parameters(weft_model *m)
                              (void **)&m->copies);
 }
 
-static weft_status alloc_all(weft_model *m)
+static weft_status alloc_all(weft_model *m, weft_comm *tp)
 {
     int64_t largest;
     if (!weft_mul_i64(m->rows_max, weft__widest(m), &largest) || largest > INT64_MAX / (int64_t)sizeof(double))
         return weft_fail(WEFT_ERR_REFUSED, "model: %lld rows of %lld elements do not fit into memory sizes",
                          (long long)m->rows_max, (long long)weft__widest(m));
     WEFT_TRY(alloc_parameters(m));
+    WEFT_TRY(weft__tp_alloc(m, tp, m->rows_max));
     return weft__slots_alloc(m);
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------- */
 
-static weft_cp_problem problem_of(const weft_model_config *c, const weft_model_options *o, bool windowed)
+static weft_cp_problem problem_of(const weft_model_config *c, const weft__cuts *x, const weft_model_options *o,
+                                  bool windowed)
 {
     return (weft_cp_problem){
-        .prec = o->prec, .B = o->B, .Tq = o->T, .T = o->T, .max_docs = o->max_docs, .H = c->H, .Hkv = c->Hkv,
-        .D = c->D, .Dv = c->D, .scale = weft__scale(c), .mask = weft__mask(c, windowed), .layout = o->layout,
+        .prec = o->prec, .B = o->B, .Tq = o->T, .T = o->T, .max_docs = o->max_docs,
+        .H = (int)(x->head.end - x->head.begin), .Hkv = (int)(x->kv.end - x->kv.begin), .group = c->H / c->Hkv,
+        .head0 = (int)x->head.begin, .D = c->D, .Dv = c->D, .scale = weft__scale(c), .mask = weft__mask(c, windowed), .layout = o->layout,
         .dropout = o->train ? o->dropout : 0, .seed = o->seed, .need_backward = o->train, .slots = o->slots,
     };
 }
 
 /* A window that holds the whole sequence is no window: one problem less. */
-int weft_model_attention(const weft_model_config *c, const weft_model_options *o, weft_layer_attention out[2])
+int weft_model_attention(const weft_model_config *c, const weft_model_share *share, const weft_model_options *o,
+                         weft_layer_attention out[2])
 {
+    weft__cuts x = weft__cuts_of(c, share);
     bool windowed = c->window > 0 && c->window < o->T && c->window_from_layer < c->L;
     int64_t split = windowed ? c->window_from_layer : c->L;
     int n = 0;
-    if (split > 0) out[n++] = (weft_layer_attention){problem_of(c, o, false), 0, split - 1};
-    if (windowed) out[n++] = (weft_layer_attention){problem_of(c, o, true), split, c->L - 1};
+    if (x.head.begin == x.head.end) return 0;
+    if (split > 0) out[n++] = (weft_layer_attention){problem_of(c, &x, o, false), 0, split - 1};
+    if (windowed) out[n++] = (weft_layer_attention){problem_of(c, &x, o, true), split, c->L - 1};
     return n;
 }
 
 static weft_status make_plans(weft_model *m, const weft_model_options *o)
 {
     weft_layer_attention kind[WEFT__MAX_PLANS];
-    int n = weft_model_attention(&m->config, o, kind);
+    int n = weft_model_attention(&m->config, &m->share, o, kind);
     for (int i = 0; i < n; i++) {
         weft_span here = {weft_max_i64(kind[i].first_layer, m->layers.begin),
                           weft_min_i64(kind[i].last_layer + 1, m->layers.end)};
@@ -125,7 +129,7 @@ static weft_status make_plans(weft_model *m, const weft_model_options *o)
         m->plan_layers[m->plans++] = here;
     }
     m->plan_of[0] = 0;
-    m->plan_of[1] = m->plans - 1;
+    m->plan_of[1] = m->plans > 0 ? m->plans - 1 : 0;
     return WEFT_OK;
 }
 
@@ -157,6 +161,10 @@ static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, wef
     m->layers = weft_model_cut(config->L, m->share.stages, m->share.stage);
     m->first_stage = m->share.stage == 0;
     m->last_stage = m->share.stage + 1 == m->share.stages;
+    weft__cuts cut = weft__cuts_of(config, &m->share);
+    m->H = (int)(cut.head.end - cut.head.begin);
+    m->Hkv = (int)(cut.kv.end - cut.kv.begin);
+    m->F = cut.F.end - cut.F.begin;
     m->config = *config;
     m->family = weft__family_of(config->family);
     m->prec = o->prec;
@@ -170,7 +178,14 @@ static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, wef
     m->layout = o->layout;
     m->T = o->T;
     m->rows_max = weft_shard_max_rows(o->layout, o->B, o->T, weft_comm_size(m->cp));
-    return alloc_all(m);
+    return alloc_all(m, place->tp);
+}
+
+/* Over cp, then over tp, whose groups have a rank of every group of cp each. */
+static weft_status agree(const weft_model_place *place, weft_status st)
+{
+    st = weft_agree(place->cp, st);
+    return place->tp ? weft_agree(place->tp, st) : st;
 }
 
 weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm,
@@ -181,9 +196,9 @@ weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *
     *out = NULL;
     weft_status st = create_local(&m, ctx, place, config, options);
     if (st == WEFT_OK) st = fill(m, ctx, kern, gemm, place, config, options);
-    st = weft_agree(place->cp, st);
-    if (st == WEFT_OK) st = make_plans(m, options);
-    if (st == WEFT_OK) st = weft_agree(place->cp, weft__slots_alloc_kept(m));
+    st = agree(place, st);
+    if (st == WEFT_OK) st = agree(place, make_plans(m, options));
+    if (st == WEFT_OK) st = agree(place, weft__slots_alloc_kept(m));
     if (st < 0) weft_model_destroy(m);
     else *out = m;
     return st;
@@ -219,7 +234,9 @@ weft_status weft_model_whole_spec(const weft_model_config *config, weft_arena *a
 
 int64_t weft_model_stream_rows(const weft_model *m, int64_t B)
 {
-    return weft_shard_rows(m->layout, B, m->T, weft_comm_size(m->cp), weft_comm_rank(m->cp));
+    weft__pass p = {.m = (weft_model *)(uintptr_t)m, .shares = m->tp.shares};
+    p.rows = weft_shard_rows(m->layout, B, m->T, weft_comm_size(m->cp), weft_comm_rank(m->cp));
+    return weft__stream_count(&p);
 }
 
 void *weft_model_weights(weft_model *m) { return m->weights; }

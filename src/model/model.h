@@ -68,12 +68,6 @@ typedef struct weft_model_options {
     int slots;               /* micro-batches alive at once: each has its activations of the layers of the stage */
 } weft_model_options;
 
-/* What a model asks of attention: one problem per distinct mask, at most 2, with the layers that have it, which follow
- * one another. Returns how many. LOCAL, pure */
-typedef struct weft_layer_attention { weft_cp_problem problem; int64_t first_layer, last_layer; } weft_layer_attention;
-int weft_model_attention(const weft_model_config *config, const weft_model_options *options,
-                         weft_layer_attention out[2]);
-
 /* Where this rank's part of the model stands: which layers (its stage of the pipeline), which heads, columns of the
  * feed-forward and entries of the vocabulary (its rank in tp), which rows (its rank in cp).
  *
@@ -98,6 +92,12 @@ weft_model_share weft_model_share_of(const weft_model_place *place); /* LOCAL */
 /* As weft_model_params and weft_model_operand_params, of what is on one rank. LOCAL, pure */
 int64_t weft_model_share_params(const weft_model_config *config, const weft_model_share *share);
 int64_t weft_model_share_operand_params(const weft_model_config *config, const weft_model_share *share);
+
+/* What a part of a model asks of attention: one problem per distinct mask, at most 2, with the layers that have it, which
+ * follow one another; of all stages. Returns how many: 0 where there are no heads. LOCAL, pure */
+typedef struct weft_layer_attention { weft_cp_problem problem; int64_t first_layer, last_layer; } weft_layer_attention;
+int weft_model_attention(const weft_model_config *config, const weft_model_share *share,
+                         const weft_model_options *options, weft_layer_attention out[2]);
 
 /* COLLECTIVE over tp x cp (plans agree). */
 weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm,
@@ -160,7 +160,7 @@ weft_status weft_model_backward(weft_model *model, const weft_micro *micro, void
 weft_status weft_model_run(weft_model *model, const weft_micro *micro, bool backward, double grad_scale,
                            double *nll_sum, void *token_nll, weft_grad_ready ready, void *ready_ud);
 
-/* Cached generation on one rank: appends n tokens at the next positions, logits[V] (R) of the last one. */
+/* Cached generation, by one rank, or by the ranks of tp together with the same tokens (COLLECTIVE over tp): appends n tokens at the next positions, logits[V] (R) of the last one. */
 typedef struct weft_decoder weft_decoder;
 weft_status weft_decoder_create(weft_decoder **out, weft_model *model, int64_t max_tokens);
 void weft_decoder_destroy(weft_decoder *d);

@@ -1,7 +1,8 @@
 /* model_impl.h — what the files of the room `model` share: the table of families, where each parameter
  * lies, the buffers of a pass, and the layers as pairs of functions (forward and backward).
  *
- * Letters as in model.h; S rows (tokens) of this rank; Q = (H + 2 Hkv) D, the width of the fused q,k,v. */
+ * Letters as in model.h; S rows (tokens) of this rank. H, Hkv, F, V of buffers are what is here of them; Q = (H + 2 Hkv)
+ * D, the width of the fused q,k,v. s: rows of the residual stream that are here, S without sequence parallelism. */
 #ifndef WEFT_MODEL_IMPL_H
 #define WEFT_MODEL_IMPL_H
 
@@ -71,6 +72,7 @@ typedef struct weft__params {
     weft__linear head;
 } weft__params;
 
+weft__cuts weft__cuts_of(const weft_model_config *config, const weft_model_share *share);
 /* Walks a rank's parameters in the order of the array. spec and layer may be NULL: only counts. spec rows get
  * names from `arena`. Refuses a count that does not fit. */
 weft_status weft__params_walk(const weft_model_config *config, const weft_model_share *share, weft_arena *arena,
@@ -79,9 +81,9 @@ weft_status weft__params_walk(const weft_model_config *config, const weft_model_
 /* ---- buffers -------------------------------------------------------------------------------------- */
 
 typedef struct weft__acts { /* what forward leaves for backward, per layer */
-    void *x_in, *x_mid;     /* (R) [S,C] residual stream before the attention and before the MLP */
-    void *n1, *n2;          /* (C) [S,C] normed */
-    void *rstd1, *rstd2, *mean1, *mean2; /* (R) [S]; means for LayerNorm only */
+    void *x_in, *x_mid;     /* (R) [s,C] residual stream before the attention and before the MLP */
+    void *n1, *n2;          /* (C) [s,C] normed */
+    void *rstd1, *rstd2, *mean1, *mean2; /* (R) [s]; means for LayerNorm only */
     void *qkv;              /* (C) [S,Q] after the q,k norm and the rotation */
     void *keep_q, *keep_k;  /* (C) [S,H,D], [S,Hkv,D] before the q,k norm; NULL without */
     void *rstd_q, *rstd_k;  /* (R) [S,H], [S,Hkv] */
@@ -91,11 +93,22 @@ typedef struct weft__acts { /* what forward leaves for backward, per layer */
     void *up;               /* (C) [S,2F] gate and up, or [S,F]; backward overwrites it by its gradient */
 } weft__acts;
 
+typedef struct weft__tp { /* what a tensor-parallel group needs (tp.c) */
+    weft_comm *comm;         /* NULL, and so are all pointers: one rank */
+    int shares;              /* of the rows of the residual stream: TP with sequence parallelism, else 1 */
+    int64_t chunk;           /* rows of a share that travel at once */
+    void *buffer;            /* [shares chunk, C] in R or in C */
+    int32_t *id;             /* [shares chunk] targets, or ids of tokens */
+    size_t *bytes;           /* [TP] of one exchange */
+    int64_t *counts;
+    double *stats;           /* [TP + 1][rows of a chunk of the loss][3]; the last stage's */
+} weft__tp;
+
 typedef struct weft__scratch { /* one set for all layers */
     void *act;   /* (C) [S,F] */
-    void *dx;    /* (R) [S,C] gradient of the residual stream */
-    void *dxc;   /* (C) [S,C] its copy for products; the same array as dx when R and C are one type */
-    void *dn;    /* (C) [S,C] */
+    void *dx;    /* (R) [s,C] gradient of the residual stream */
+    void *dxc;   /* (C) [s,C] its copy for products; the same array as dx when R and C are one type */
+    void *dn;    /* (C) [s,C] */
     void *dout;  /* (C) [S,H,D] */
     void *dqkv;  /* (C) [S,Q] */
     void *work;  /* of the kernels */
@@ -105,6 +118,8 @@ typedef struct weft__pass weft__pass;
 struct weft__pass { /* one walk through the layers over `rows` rows: a micro-batch, or a decoder's chunk */
     weft_model *m;
     int64_t rows;
+    int shares;              /* of the rows of the residual stream, as in weft__tp: 1 in a decoder */
+    int layer;               /* for messages about a stuck rank; -1: before or after all */
     int slot;
     const weft_shard *shard; /* whose rows they are; NULL in a decoder */
     uint32_t step;           /* optimizer step, and whether dropout acts */
@@ -136,6 +151,9 @@ struct weft_model {
     weft_comm *cp;
     weft_model_config config;
     weft_model_share share;
+    int H, Hkv;              /* of this rank, as all that follow */
+    int64_t F;
+    weft__tp tp;
     const weft__family *family;
     weft_prec prec;
     weft_dtype rt, ct;       /* R and C */
@@ -182,6 +200,10 @@ static inline weft_part weft__part(const weft__pass *p, weft_part part)
 static inline void weft__part_end(const weft__pass *p, weft_part outer) { weft_part_end(&p->m->ctx->parts, outer); }
 /* Element i of an array of `size`-byte elements. */
 static inline void *weft__at(void *base, int64_t i, size_t size) { return (char *)base + i * (int64_t)size; }
+static inline const void *weft__from(const void *base, int64_t i, size_t size)
+{
+    return (const char *)base + i * (int64_t)size;
+}
 static inline void *weft__weight(const weft_model *m, int64_t offset) { return weft__at(m->weights, offset, m->rs); }
 static inline void *weft__grad(const weft_model *m, int64_t offset) { return weft__at(m->grads, offset, m->rs); }
 /* The first parameter that is an operand of products. */
@@ -191,8 +213,8 @@ static inline const void *weft__operand(const weft_model *m, int64_t offset)
 {
     return m->copies ? weft__at(m->copies, offset - m->copies_from, m->cs) : weft__weight(m, offset);
 }
-static inline int64_t weft__qkv_width(const weft_model_config *c) { return (int64_t)(c->H + 2 * c->Hkv) * c->D; }
-static inline int64_t weft__up_width(const weft_model *m) { return m->config.F * (m->family->gated ? 2 : 1); }
+static inline int64_t weft__qkv_width(const weft_model *m) { return (int64_t)(m->H + 2 * m->Hkv) * m->config.D; }
+static inline int64_t weft__up_width(const weft_model *m) { return m->F * (m->family->gated ? 2 : 1); }
 static inline bool weft__windowed(const weft_model_config *c, int layer)
 {
     return c->window > 0 && layer >= c->window_from_layer;
@@ -208,19 +230,59 @@ static inline weft__acts *weft__acts_of(const weft_model *m, int slot, int64_t l
 /* The widest row of C elements that a layer has. */
 static inline int64_t weft__widest(const weft_model *m)
 {
-    return weft_max_i64(weft_max_i64(m->config.C, weft__qkv_width(&m->config)), weft__up_width(m));
+    return weft_max_i64(weft_max_i64(m->config.C, weft__qkv_width(m)), weft__up_width(m));
 }
 weft_mask weft__mask(const weft_model_config *c, bool windowed);
 double weft__scale(const weft_model_config *c); /* of the scores: 1 / sqrt(D) */
 
 /* Without `keep` (no backward follows) the residual stream is one buffer, added to in place. With `sent` that comes
  * from the stage before, and no x_in is made. */
-weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool keep, bool sent, weft__acts *a);
+weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, int64_t stream_rows, bool keep,
+                             bool sent, weft__acts *a);
 weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool backward, weft__scratch *s);
 /* Everything that a pass needs on this stage, for m->slots micro-batches (slots.c). */
 weft_status weft__slots_alloc(weft_model *m);
 /* What plans keep; their size is theirs to say, so it comes after them. */
 weft_status weft__slots_alloc_kept(weft_model *m);
+
+/* ---- tensor parallelism (tp.c) ---------------------------------------------------------------------- */
+
+weft_status weft__tp_alloc(weft_model *m, weft_comm *comm, int64_t rows);
+/* Rows of the residual stream that are here, of a pass, and of `rows` at most. */
+weft_span weft__stream_rows(const weft__pass *p);
+static inline int64_t weft__stream_count(const weft__pass *p)
+{
+    weft_span s = weft__stream_rows(p);
+    return s.end - s.begin;
+}
+int64_t weft__stream_rows_max(const weft_model *m, int64_t rows);
+
+/* Rows that travel together: of each share those from `first` to `end` that it has, in the order of ranks. */
+typedef struct weft__chunk {
+    int64_t S, first, end;   /* rows of the pass; of a share */
+    int shares;
+    int64_t rows;            /* in all; 0: none are left */
+    int64_t own, own_at;     /* this rank's: how many, and where in the chunk */
+    bool whole;              /* they follow one another in the pass, too */
+} weft__chunk;
+weft__chunk weft__chunk_first(const weft__pass *p, int64_t most); /* at most so many of a share */
+weft__chunk weft__chunk_next(const weft__pass *p, const weft__chunk *c);
+/* Rows of a chunk that follow one another in the pass. Starts with zeros. */
+typedef struct weft__block {
+    int64_t row, at, rows;   /* the pass's row `row` is the chunk's row `at` */
+    int share, next;         /* whose; iteration's */
+} weft__block;
+bool weft__block_next(const weft__chunk *c, weft__block *b);
+
+/* *out: a chunk's rows of x [s,C], which are here already or come into the buffer. COLLECTIVE over tp */
+weft_status weft__tp_gather(const weft__pass *p, const weft__chunk *c, const void *x, weft_dtype type, const void **out);
+/* Adds up partial (R), a chunk's rows, which is used up. One share: in place, on all ranks. Else this rank's rows go to
+ * `to`, which may be their place in `partial`. COLLECTIVE over tp */
+weft_status weft__tp_sum(const weft__pass *p, const weft__chunk *c, void *partial, void *to);
+/* all[TP][rows][3] of own[rows][3]. COLLECTIVE over tp */
+weft_status weft__tp_stats(const weft__pass *p, const double *own, double *all, int64_t rows);
+/* logits[V] of one row, of which this rank's entries are there. COLLECTIVE over tp */
+weft_status weft__tp_logits(const weft__pass *p, void *logits);
 
 /* ---- layers: forward and backward ----------------------------------------------------------------- */
 
@@ -230,6 +292,18 @@ weft_status weft__linear_fwd(weft__pass *p, const weft__linear *lin, void *y, in
 /* Gradients of W and b +=, then dx (C) = dy W^T unless dx is NULL; dx may be x. dy (C), x (C). */
 weft_status weft__linear_bwd(weft__pass *p, const weft__linear *lin, void *dx, int64_t dx_ld, const void *dy,
                              int64_t dy_ld, const void *x, int64_t x_ld);
+
+/* The same over tp. x and dx of columns, y and dy of rows are [s,C] of the residual stream; the others are [S, what is
+ * here]. Columns: y (C) = x W + b. Rows: to (R) = from + x W + b; `to` may be `from`. Backward as weft__linear_bwd: dx
+ * and dy (C), and dx of rows may be x. */
+weft_status weft__columns_fwd(weft__pass *p, const weft__linear *lin, void *y, const void *x);
+weft_status weft__columns_bwd(weft__pass *p, const weft__linear *lin, void *dx, const void *dy, const void *x);
+weft_status weft__rows_fwd(weft__pass *p, const weft__linear *lin, void *to, const void *from, const void *x);
+weft_status weft__rows_bwd(weft__pass *p, const weft__linear *lin, void *dx, const void *dy, const void *x);
+/* One chunk of columns_bwd: `rows` is what weft__tp_gather gave of x. dy begins with the pass's first row, or with the
+ * chunk's. Of the bias nothing. */
+weft_status weft__columns_bwd_chunk(weft__pass *p, const weft__linear *lin, const weft__chunk *c, void *dx,
+                                    const void *dy, bool dy_in_chunk, const void *rows);
 
 void weft__norm_fwd(weft__pass *p, const weft__norm *norm, void *y, void *mean, void *rstd, const void *x);
 void weft__norm_bwd(weft__pass *p, const weft__norm *norm, void *dx, const void *dy, const void *x, const void *mean,
@@ -249,8 +323,9 @@ void weft__residual_gradient(const weft__pass *p);
 weft_status weft__block_fwd(weft__pass *p, int layer, weft__acts *a, void *x_out);
 weft_status weft__block_bwd(weft__pass *p, int layer, weft__acts *a);
 
-void weft__embed_fwd(weft__pass *p, void *x);
-void weft__embed_bwd(weft__pass *p, const void *dx);
+/* x, dx (R) [s,C] */
+weft_status weft__embed_fwd(weft__pass *p, void *x);
+weft_status weft__embed_bwd(weft__pass *p, const void *dx);
 /* Refuses ids outside the vocabulary. */
 weft_status weft__tokens_check(const weft_model *m, const int32_t *token, int64_t rows);
 /* Refuses positions outside the table of learned positions, if there is one. */
@@ -259,6 +334,7 @@ weft_status weft__positions_check(const weft_model *m, const weft_shard *shard);
 /* Head and loss by chunks of rows. With backward, n_out is overwritten by its gradient. */
 weft_status weft__loss(weft__pass *p, const int32_t *target, bool backward, double grad_scale, double *nll_sum);
 int64_t weft__loss_chunk(int64_t V, size_t element, int64_t rows);
+weft_status weft__loss_alloc(weft_model *m);
 
 /* ---- numerics guard (guard.c) ---------------------------------------------------------------------- */
 

@@ -4,13 +4,13 @@
 void weft__norm_fwd(weft__pass *p, const weft__norm *norm, void *y, void *mean, void *rstd, const void *x)
 {
     const weft_model *m = p->m;
-    int64_t C = m->config.C;
+    int64_t C = m->config.C, rows = weft__stream_count(p);
     const void *w = weft__weight(m, norm->w);
     weft_part outer = weft__part(p, WEFT_PART_NORM);
     if (m->family->layernorm)
-        m->op->layernorm_fwd(y, C, mean, rstd, x, C, w, weft__weight(m, norm->b), p->rows, C, m->config.norm_eps,
+        m->op->layernorm_fwd(y, C, mean, rstd, x, C, w, weft__weight(m, norm->b), rows, C, m->config.norm_eps,
                              m->ctx->threads);
-    else m->op->rmsnorm_fwd(y, C, rstd, x, C, w, p->rows, C, m->config.norm_eps, m->ctx->threads);
+    else m->op->rmsnorm_fwd(y, C, rstd, x, C, w, rows, C, m->config.norm_eps, m->ctx->threads);
     weft__part_end(p, outer);
 }
 
@@ -19,13 +19,13 @@ void weft__norm_bwd(weft__pass *p, const weft__norm *norm, void *dx, const void 
                     const void *rstd)
 {
     const weft_model *m = p->m;
-    int64_t C = m->config.C;
+    int64_t C = m->config.C, rows = weft__stream_count(p);
     const void *w = weft__weight(m, norm->w);
     void *dw = weft__grad(m, norm->w), *work = p->scratch->work;
     weft_part outer = weft__part(p, WEFT_PART_NORM);
     if (m->family->layernorm)
-        m->op->layernorm_bwd(dx, C, dw, weft__grad(m, norm->b), dy, C, x, C, w, mean, rstd, p->rows, C, work,
+        m->op->layernorm_bwd(dx, C, dw, weft__grad(m, norm->b), dy, C, x, C, w, mean, rstd, rows, C, work,
                              m->ctx->threads);
-    else m->op->rmsnorm_bwd(dx, C, dw, dy, C, x, C, w, rstd, p->rows, C, work, m->ctx->threads);
+    else m->op->rmsnorm_bwd(dx, C, dw, dy, C, x, C, w, rstd, rows, C, work, m->ctx->threads);
     weft__part_end(p, outer);
 }

@@ -46,7 +46,7 @@ static weft_span shared_kv(int64_t H, int64_t group, int tps)
     return s;
 }
 
-static weft__cuts cuts_of(const weft_model_config *c, const weft_model_share *share)
+weft__cuts weft__cuts_of(const weft_model_config *c, const weft_model_share *share)
 {
     int64_t group = c->H / c->Hkv;
     weft__cuts x = {
@@ -152,7 +152,7 @@ static int64_t add_copy(walk *w, int64_t rows, int64_t cols, bool parts, const c
 /* What acts on rows of the residual stream: those of the rank alone with sequence parallelism. */
 static int64_t add_vector(walk *w, int64_t n, const char *name)
 {
-    return add_copy(w, n, 0, w->share->sequence_parallel, name);
+    return add_copy(w, n, 0, w->share->sequence_parallel && !WEFT_PLANTED(tp_norms), name);
 }
 
 /* A tensor cut along `dim`, [rows, cols] the whole. */
@@ -180,7 +180,7 @@ static int64_t add_kv(walk *w, int64_t cols, const char *name)
     int64_t D = w->c->D;
     tensor t = {.rows = w->c->Hkv * D, .cols = cols, .cuts = 1, .cut = {times(x->kv, D)}, .own = times(x->own_kv, D)};
     t.shared = times(x->shared_kv, D);
-    t.sum = length(t.shared) ? WEFT_SUM_SHARED : WEFT_SUM_NOT;
+    t.sum = length(t.shared) && !WEFT_PLANTED(tp_shared_heads) ? WEFT_SUM_SHARED : WEFT_SUM_NOT;
     return add(w, t, name);
 }
 
@@ -309,7 +309,7 @@ weft_status weft__params_walk(const weft_model_config *c, const weft_model_share
 {
     const weft__family *f = weft__family_of(c->family);
     walk w = {.c = c, .f = f, .share = share, .arena = arena, .spec = spec, .out = out, .st = WEFT_OK};
-    *out = (weft__params){.wpe = -1, .norm = {-1, -1}, .cut = cuts_of(c, share)};
+    *out = (weft__params){.wpe = -1, .norm = {-1, -1}, .cut = weft__cuts_of(c, share)};
     add_embeddings(&w);
     walk_layers(&w, layer);
     add_tail(&w);

@@ -47,7 +47,7 @@ static weft__pass pass_of(weft_model *m, const weft_micro *u, bool training)
     return (weft__pass){
         .step = u->step, .training = training, .m = m, .rows = u->shard->rows[weft_comm_rank(m->cp)], .slot = u->slot,
         .shard = u->shard, .token = u->token, .pos = s->pos, .cos = s->cos, .sin = s->sin, .scratch = &m->scratch,
-        .attend = weft__attend_ranks,
+        .attend = weft__attend_ranks, .shares = m->tp.shares, .layer = -1,
     };
 }
 
@@ -98,7 +98,7 @@ static void *after_layer(const weft__pass *p, const weft_micro *u, int64_t l)
 static weft_status forward_layers(weft__pass *p, const weft_micro *u)
 {
     weft_model *m = p->m;
-    if (m->first_stage) weft__embed_fwd(p, weft__acts_of(m, p->slot, 0)->x_in);
+    if (m->first_stage) WEFT_TRY(weft__embed_fwd(p, weft__acts_of(m, p->slot, 0)->x_in));
     for (int64_t l = m->layers.begin; l < m->layers.end; l++) {
         double begin = weft_now(&m->ctx->clock);
         WEFT_TRY(weft__block_fwd(p, (int)l, weft__acts_of(m, p->slot, l), after_layer(p, u, l)));
@@ -112,6 +112,7 @@ static weft_status forward_head(weft__pass *p, const weft_micro *u, bool for_bac
                                 double *nll_sum, void *token_nll)
 {
     weft_model *m = p->m;
+    p->layer = -1;
     weft__norm_fwd(p, &m->par.norm, m->n_out, m->mean_out, m->rstd_out, last_stream(p));
     double begin = weft_now(&m->ctx->clock);
     WEFT_TRY(weft__loss(p, u->target, for_backward, grad_scale, nll_sum));
@@ -131,7 +132,7 @@ static void tell(const ready_hook *hook, int64_t offset, int64_t count)
 static void backward_head(weft__pass *p)
 {
     weft_model *m = p->m;
-    memset(p->scratch->dx, 0, (size_t)(p->rows * m->config.C) * m->rs);
+    memset(p->scratch->dx, 0, (size_t)(weft__stream_count(p) * m->config.C) * m->rs);
     weft__norm_bwd(p, &m->par.norm, p->scratch->dx, m->n_out, m->x_out, m->mean_out, m->rstd_out);
 }
 
@@ -147,7 +148,8 @@ static weft_status backward_layers(weft__pass *p, const ready_hook *ready)
         weft_progress(weft_comm_world(m->cp));
         tell(ready, m->layer[l].first, m->layer[l].count);
     }
-    if (m->first_stage) weft__embed_bwd(p, p->scratch->dx);
+    p->layer = -1;
+    if (m->first_stage) WEFT_TRY(weft__embed_bwd(p, p->scratch->dx));
     else WEFT_TRY(weft__guard_stream(p, m->layers.begin, p->scratch->dx, true));
     tell(ready, 0, m->par.embedding_count);
     return WEFT_OK;

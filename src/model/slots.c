@@ -6,12 +6,12 @@
  * layer adds to. */
 static weft_status alloc_layers(weft_model *m, weft__slot *slot)
 {
-    int64_t layers = m->layers.end - m->layers.begin;
+    int64_t layers = m->layers.end - m->layers.begin, stream = weft__stream_rows_max(m, m->rows_max);
     WEFT_TRY(WEFT_NEW0(m->arena, layers, "tables", &slot->acts));
     for (int64_t i = 0; i < layers; i++) {
         bool sent = i == 0 && !m->first_stage;
         if (m->train || i == 0)
-            WEFT_TRY(weft__acts_alloc(m, m->arena, m->rows_max, m->train, sent, &slot->acts[i]));
+            WEFT_TRY(weft__acts_alloc(m, m->arena, m->rows_max, stream, m->train, sent, &slot->acts[i]));
         else slot->acts[i] = slot->acts[0];
     }
     return WEFT_OK;
@@ -29,17 +29,12 @@ static weft_status alloc_positions(weft_model *m, weft__slot *slot)
 
 static weft_status alloc_head(weft_model *m)
 {
-    int64_t S = m->rows_max, V = m->config.V;
-    if (m->train) WEFT_TRY(weft_arena_alloc(m->arena, S * m->config.C, m->rs, "residual", &m->x_out));
-    WEFT_TRY(weft_arena_alloc(m->arena, S * m->config.C, m->cs, "normed", &m->n_out));
-    WEFT_TRY(weft_arena_alloc(m->arena, S, m->rs, "norm statistics", &m->rstd_out));
-    WEFT_TRY(weft_arena_alloc(m->arena, S, m->rs, "norm statistics", &m->mean_out));
-    WEFT_TRY(weft_arena_alloc(m->arena, S, m->rs, "loss", &m->nll));
-    m->chunk = weft__loss_chunk(V, m->rs, S);
-    WEFT_TRY(weft_arena_alloc(m->arena, m->chunk * V, m->rs, "logits", &m->logits));
-    m->dlogits = m->logits;
-    if (!m->train || m->rt == m->ct) return WEFT_OK;
-    return weft_arena_alloc(m->arena, m->chunk * V, m->cs, "logits", &m->dlogits);
+    int64_t s = weft__stream_rows_max(m, m->rows_max);
+    if (m->train) WEFT_TRY(weft_arena_alloc(m->arena, s * m->config.C, m->rs, "residual", &m->x_out));
+    WEFT_TRY(weft_arena_alloc(m->arena, s * m->config.C, m->cs, "normed", &m->n_out));
+    WEFT_TRY(weft_arena_alloc(m->arena, s, m->rs, "norm statistics", &m->rstd_out));
+    WEFT_TRY(weft_arena_alloc(m->arena, s, m->rs, "norm statistics", &m->mean_out));
+    return weft__loss_alloc(m);
 }
 
 weft_status weft__slots_alloc(weft_model *m)

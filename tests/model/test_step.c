@@ -216,7 +216,7 @@ static void a_model_without_train_gives_the_same_nll(void **state)
     weft_model_options o =
         {.prec = WEFT_PREC_F64, .B = 1, .T = 33, .max_docs = 1, .cp = {.strategy = "none"}, .slots = 1};
     assert_ok(CREATE(&a.t.config));
-    toy_weights(m, WEFT_PREC_F64);
+    assert_ok(toy_weights(m, a.r.arena, &a.t));
     weft_micro u = {.shard = &a.r.shard, .token = a.r.token, .target = a.r.target};
     assert_ok(toy_step(&a.r, &a.t, false, &sum_a, nll_a));
     assert_ok(weft_model_run(m, &u, false, 1, &sum_b, nll_b, NULL, NULL));
