@@ -1,8 +1,8 @@
 /* attention.c — the attention half of a block: norm, q,k,v in one product, q,k norm, rotation, attention
  * over ranks or over a cache, output product into the residual stream.
  *
- * Rows know their positions from the shard; nothing here knows of ranks but for the heads that are here. A rank with no rows walks through
- * all of it, because its peers wait for its part of the exchange. */
+ * Rows know their positions from the shard; of ranks only the heads that are here are known. A rank with no rows
+ * walks through all of it, because its peers wait for its part of the exchange. */
 #include <math.h>
 
 #include "model/model_impl.h"

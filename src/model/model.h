@@ -93,8 +93,8 @@ weft_model_share weft_model_share_of(const weft_model_place *place); /* LOCAL */
 int64_t weft_model_share_params(const weft_model_config *config, const weft_model_share *share);
 int64_t weft_model_share_operand_params(const weft_model_config *config, const weft_model_share *share);
 
-/* What a part of a model asks of attention: one problem per distinct mask, at most 2, with the layers that have it, which
- * follow one another; of all stages. Returns how many: 0 where there are no heads. LOCAL, pure */
+/* What a part of a model asks of attention: one problem per distinct mask, at most 2, with the layers that have it,
+ * which follow one another; of all stages. Returns how many: 0 where there are no heads. LOCAL, pure */
 typedef struct weft_layer_attention { weft_cp_problem problem; int64_t first_layer, last_layer; } weft_layer_attention;
 int weft_model_attention(const weft_model_config *config, const weft_model_share *share,
                          const weft_model_options *options, weft_layer_attention out[2]);
@@ -160,7 +160,8 @@ weft_status weft_model_backward(weft_model *model, const weft_micro *micro, void
 weft_status weft_model_run(weft_model *model, const weft_micro *micro, bool backward, double grad_scale,
                            double *nll_sum, void *token_nll, weft_grad_ready ready, void *ready_ud);
 
-/* Cached generation, by one rank, or by the ranks of tp together with the same tokens (COLLECTIVE over tp): appends n tokens at the next positions, logits[V] (R) of the last one. */
+/* Cached generation, by one rank, or by the ranks of tp together (COLLECTIVE, with the same tokens): appends n tokens at
+ * the next positions, logits[V] (R) of the last one. */
 typedef struct weft_decoder weft_decoder;
 weft_status weft_decoder_create(weft_decoder **out, weft_model *model, int64_t max_tokens);
 void weft_decoder_destroy(weft_decoder *d);

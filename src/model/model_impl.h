@@ -1,8 +1,9 @@
 /* model_impl.h — what the files of the room `model` share: the table of families, where each parameter
  * lies, the buffers of a pass, and the layers as pairs of functions (forward and backward).
  *
- * Letters as in model.h; S rows (tokens) of this rank. H, Hkv, F, V of buffers are what is here of them; Q = (H + 2 Hkv)
- * D, the width of the fused q,k,v. s: rows of the residual stream that are here, S without sequence parallelism. */
+ * Letters as in model.h; S rows (tokens) of this rank. H, Hkv, F, V of buffers are what is here of them; Q =
+ * (H + 2 Hkv) D, the width of the fused q,k,v. s: rows of the residual stream that are here, S without sequence
+ * parallelism. */
 #ifndef WEFT_MODEL_IMPL_H
 #define WEFT_MODEL_IMPL_H
 
@@ -275,7 +276,8 @@ typedef struct weft__block {
 bool weft__block_next(const weft__chunk *c, weft__block *b);
 
 /* *out: a chunk's rows of x [s,C], which are here already or come into the buffer. COLLECTIVE over tp */
-weft_status weft__tp_gather(const weft__pass *p, const weft__chunk *c, const void *x, weft_dtype type, const void **out);
+weft_status weft__tp_gather(const weft__pass *p, const weft__chunk *c, const void *x, weft_dtype type,
+                            const void **out);
 /* Adds up partial (R), a chunk's rows, which is used up. One share: in place, on all ranks. Else this rank's rows go to
  * `to`, which may be their place in `partial`. COLLECTIVE over tp */
 weft_status weft__tp_sum(const weft__pass *p, const weft__chunk *c, void *partial, void *to);
