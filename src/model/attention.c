@@ -114,7 +114,8 @@ weft_status weft__attention_bwd(weft__pass *p, int layer, weft__acts *a)
     weft__residual_gradient(p);
     WEFT_TRY(weft__rows_bwd(p, &y->o, s->dout, s->dxc, a->o));
     WEFT_TRY(weft__guard(p, &(weft__watched){.tensor = "dO", .layer = layer, .x = s->dout, .type = m->ct, .ld = HD,
-                                             .rows = p->rows, .cols = HD, .D = m->config.D, .gradient = true}));
+                                             .rows = p->rows, .cols = HD, .D = m->config.D,
+                                             .head0 = (int)m->par.cut.head.begin, .gradient = true}));
     WEFT_TRY(attend_ranks_bwd(p, layer, a));
     rope(p, s->dqkv, -1);
     if (y->q_norm >= 0) qk_norm_bwd(p, y, a);

@@ -1,4 +1,5 @@
-/* decoder.c — cached generation by one rank, or a tensor-parallel group: the layers of a training pass, with attention over a cache.
+/* decoder.c — cached generation by one rank, or by the ranks of tp together: the layers of a training pass, with
+ * attention over a cache.
  *
  * New rows are queries at positions n, n+1, ...; keys and values of all positions so far lie in the cache,
  * after the rotation, so they are never made again. A prompt goes through in chunks of rows; the result is

@@ -58,7 +58,7 @@ weft_status weft__embed_fwd(weft__pass *p, void *x)
     for (weft__chunk c = weft__chunk_first(p, rows_at_once(p)); c.rows > 0; c = weft__chunk_next(p, &c)) {
         void *to = weft__at(x, c.first * m->config.C, m->rs), *whole = p->shares == 1 ? to : m->tp.buffer;
         look_up(p, &c, whole);
-        if (m->share.tps > 1) WEFT_TRY(weft__tp_sum(p, &c, whole, to));
+        if (m->share.tps > 1) WEFT_TRY(weft__tp_sum(p, &c, whole, to, false));
     }
     return WEFT_OK;
 }

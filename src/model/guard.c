@@ -142,6 +142,7 @@ weft_status weft__guard_qkv(weft__pass *p, int layer, void *qkv)
     t[0].tensor = "q", t[1].tensor = "k", t[2].tensor = "v";
     t[1].x = weft__at(qkv, k, m->cs), t[2].x = weft__at(qkv, v, m->cs);
     t[0].cols = k, t[1].cols = t[2].cols = v - k;
+    t[0].head0 = (int)m->par.cut.head.begin, t[1].head0 = t[2].head0 = (int)m->par.cut.kv.begin;
     for (int i = 0; i < 3; i++) t[i].D = m->config.D, plant(p, &t[i]);
     weft_part outer = weft__part(p, WEFT_PART_GUARD);
     weft_status st = WEFT_OK;
@@ -157,8 +158,23 @@ weft_status weft__guard_stream(weft__pass *p, int64_t layer, void *x, bool gradi
     int64_t C = m->config.C;
     weft__watched w = {.tensor = gradient ? "the stage's gradient" : "the stage's output",
                        .site = gradient ? "stage_gradient" : "stage_output", .layer = (int)layer, .x = x,
-                       .type = m->rt, .ld = C, .rows = p->rows, .cols = C, .gradient = gradient};
+                       .type = m->rt, .ld = C, .row0 = weft__stream_rows(p).begin, .rows = weft__stream_count(p),
+                       .cols = C, .gradient = gradient};
     return weft__guard(p, &w);
+}
+
+weft_status weft__guard_partial(weft__pass *p, const weft__chunk *c, void *x, bool gradient)
+{
+    const weft_model *m = p->m;
+    int64_t C = m->config.C;
+    for (weft__block b = {0}; weft__block_next(c, &b);) {
+        weft__watched w = {.tensor = gradient ? "a partial sum of the gradient" : "a partial sum of the stream",
+                           .site = gradient ? "partial_gradient" : "partial_sum", .layer = p->layer,
+                           .x = weft__at(x, b.at * C, m->rs), .type = m->rt, .ld = C, .row0 = b.row, .rows = b.rows,
+                           .cols = C, .gradient = gradient};
+        WEFT_TRY(weft__guard(p, &w));
+    }
+    return WEFT_OK;
 }
 
 /* ---- gradients of weights ------------------------------------------------------------------------------ */

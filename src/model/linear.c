@@ -95,8 +95,8 @@ static weft_status sum_inputs(weft__pass *p, const weft__chunk *c, void *dx, voi
     weft_model *m = p->m;
     int64_t C = m->config.C;
     void *own = weft__at(dx, c->first * C, m->cs), *to = weft__at(partial, c->own_at * C, m->rs);
-    if (m->rt == m->ct) return weft__tp_sum(p, c, partial, own);
-    WEFT_TRY(weft__tp_sum(p, c, partial, to));
+    if (m->rt == m->ct) return weft__tp_sum(p, c, partial, own, true);
+    WEFT_TRY(weft__tp_sum(p, c, partial, to, true));
     weft_part outer = weft__part(p, WEFT_PART_RESIDUAL);
     m->op->to_compute(own, to, c->own * C, m->ctx->threads);
     weft__part_end(p, outer);
@@ -145,7 +145,7 @@ static weft_status add_everywhere(weft__pass *p, const weft__linear *lin, void *
     if (once) weft__residual_copy(p, to, from);
     WEFT_TRY(forward_rows(m, lin, p->rows, to, lin->out, m->rt, once, once || WEFT_PLANTED(tp_bias_every_rank), x,
                           lin->in));
-    return m->share.tps == 1 || p->rows == 0 ? WEFT_OK : weft__tp_sum(p, &all, to, to);
+    return m->share.tps == 1 || p->rows == 0 ? WEFT_OK : weft__tp_sum(p, &all, to, to, false);
 }
 
 /* The rank whose rows they are brings them. */
@@ -163,7 +163,7 @@ static weft_status add_to_shares(weft__pass *p, const weft__linear *lin, const w
         WEFT_TRY(forward_rows(m, lin, b.rows, y, C, m->rt, own, own || WEFT_PLANTED(tp_bias_every_rank),
                               weft__from(x, b.row * K, m->cs), K));
     }
-    return weft__tp_sum(p, c, m->tp.buffer, weft__at(to, c->first * C, m->rs));
+    return weft__tp_sum(p, c, m->tp.buffer, weft__at(to, c->first * C, m->rs), false);
 }
 
 weft_status weft__rows_fwd(weft__pass *p, const weft__linear *lin, void *to, const void *from, const void *x)

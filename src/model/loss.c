@@ -104,7 +104,8 @@ static void no_labels(weft__pass *p, const weft__chunk *c, bool backward)
 {
     weft_model *m = p->m;
     int64_t C = m->config.C;
-    for (weft__block b = {0}; weft__block_next(c, &b);) memset(weft__at(m->nll, b.row, m->rs), 0, (size_t)b.rows * m->rs);
+    for (weft__block b = {0}; weft__block_next(c, &b);)
+        memset(weft__at(m->nll, b.row, m->rs), 0, (size_t)b.rows * m->rs);
     if (backward) memset(weft__at(m->n_out, c->first * C, m->cs), 0, (size_t)(c->own * C) * m->cs);
 }
 

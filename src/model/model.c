@@ -98,7 +98,8 @@ static weft_cp_problem problem_of(const weft_model_config *c, const weft__cuts *
     return (weft_cp_problem){
         .prec = o->prec, .B = o->B, .Tq = o->T, .T = o->T, .max_docs = o->max_docs,
         .H = (int)(x->head.end - x->head.begin), .Hkv = (int)(x->kv.end - x->kv.begin), .group = c->H / c->Hkv,
-        .head0 = (int)x->head.begin, .D = c->D, .Dv = c->D, .scale = weft__scale(c), .mask = weft__mask(c, windowed), .layout = o->layout,
+        .head0 = (int)x->head.begin, .D = c->D, .Dv = c->D, .scale = weft__scale(c), .mask = weft__mask(c, windowed),
+        .layout = o->layout,
         .dropout = o->train ? o->dropout : 0, .seed = o->seed, .need_backward = o->train, .slots = o->slots,
     };
 }

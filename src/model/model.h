@@ -160,8 +160,8 @@ weft_status weft_model_backward(weft_model *model, const weft_micro *micro, void
 weft_status weft_model_run(weft_model *model, const weft_micro *micro, bool backward, double grad_scale,
                            double *nll_sum, void *token_nll, weft_grad_ready ready, void *ready_ud);
 
-/* Cached generation, by one rank, or by the ranks of tp together (COLLECTIVE, with the same tokens): appends n tokens at
- * the next positions, logits[V] (R) of the last one. */
+/* Cached generation, by one rank, or by the ranks of tp together (COLLECTIVE, with the same tokens): appends n tokens
+ * at the next positions, logits[V] (R) of the last one. */
 typedef struct weft_decoder weft_decoder;
 weft_status weft_decoder_create(weft_decoder **out, weft_model *model, int64_t max_tokens);
 void weft_decoder_destroy(weft_decoder *d);

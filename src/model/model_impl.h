@@ -280,7 +280,7 @@ weft_status weft__tp_gather(const weft__pass *p, const weft__chunk *c, const voi
                             const void **out);
 /* Adds up partial (R), a chunk's rows, which is used up. One share: in place, on all ranks. Else this rank's rows go to
  * `to`, which may be their place in `partial`. COLLECTIVE over tp */
-weft_status weft__tp_sum(const weft__pass *p, const weft__chunk *c, void *partial, void *to);
+weft_status weft__tp_sum(weft__pass *p, const weft__chunk *c, void *partial, void *to, bool gradient);
 /* all[TP][rows][3] of own[rows][3]. COLLECTIVE over tp */
 weft_status weft__tp_stats(const weft__pass *p, const double *own, double *all, int64_t rows);
 /* logits[V] of one row, of which this rank's entries are there. COLLECTIVE over tp */
@@ -357,5 +357,7 @@ weft_status weft__guard(weft__pass *p, const weft__watched *w);
 weft_status weft__guard_qkv(weft__pass *p, int layer, void *qkv);
 /* Rows of the residual stream (R), or of its gradient, that go to another stage. */
 weft_status weft__guard_stream(weft__pass *p, int64_t layer, void *x, bool gradient);
+/* A chunk's rows of what is about to be added over tp (R). */
+weft_status weft__guard_partial(weft__pass *p, const weft__chunk *c, void *x, bool gradient);
 
 #endif

@@ -132,9 +132,10 @@ static void round_to_16_bits(const weft_model *m, void *x, int64_t n)
                                                                 (float)weft_load(x, m->rt, i))));
 }
 
-weft_status weft__tp_sum(const weft__pass *p, const weft__chunk *c, void *partial, void *to)
+weft_status weft__tp_sum(weft__pass *p, const weft__chunk *c, void *partial, void *to, bool gradient)
 {
     const weft_model *m = p->m;
+    WEFT_TRY(weft__guard_partial(p, c, partial, gradient));
     WEFT_TRY(begin(p, "add partial sums over tp", "tp.sum"));
     if (WEFT_PLANTED(tp_sum_in_16_bits)) round_to_16_bits(m, partial, c->rows * m->config.C);
     weft_part outer = weft__part(p, WEFT_PART_EXCHANGE);
