@@ -45,11 +45,14 @@ static inline void case_write_model(const char *dir, const weft_model_config *c)
     double *w;
     int n;
     char path[700];
+    weft_text config = {0};
     weft_ctx_init(&ctx);
     assert_ok(weft_arena_create(&arena, &ctx.mem, "test", NULL));
     assert_ok(weft_make_dir(dir));
     snprintf(path, sizeof path, "%s/config.json", dir);
-    assert_ok(weft_model_config_write(c, path, "float64"));
+    assert_ok(weft_model_config_text(c, "float64", &config));
+    test_write_raw(path, config.data, config.len);
+    weft_text_free(&config);
     assert_ok(weft_model_whole_spec(c, arena, &spec, &n));
     assert_ok(WEFT_NEW(arena, weft_model_params(c), "test", &w));
     for (int t = 0; t < n; t++)
