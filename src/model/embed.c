@@ -71,6 +71,7 @@ weft_status weft__embed_bwd(weft__pass *p, const void *dx)
     void *dwpe = m->par.wpe >= 0 ? weft__grad(m, m->par.wpe) : NULL;
     for (weft__chunk c = weft__chunk_first(p, rows_at_once(p)); c.rows > 0; c = weft__chunk_next(p, &c)) {
         const void *rows;
+        WEFT_TRY(weft__guard_share(p, &c, dx, m->rt, true));
         WEFT_TRY(weft__tp_gather(p, &c, dx, m->rt, &rows));
         weft_part outer = weft__part(p, WEFT_PART_EMBED);
         for (weft__block b = {0}; weft__block_next(&c, &b);)

@@ -177,6 +177,19 @@ weft_status weft__guard_partial(weft__pass *p, const weft__chunk *c, void *x, bo
     return WEFT_OK;
 }
 
+weft_status weft__guard_share(weft__pass *p, const weft__chunk *c, const void *x, weft_dtype type, bool gradient)
+{
+    const weft_model *m = p->m;
+    int64_t C = m->config.C, first = c->first * C * (int64_t)weft_dtype_size(type);
+    if (c->shares == 1 || c->own == 0) return WEFT_OK;
+    weft__watched w = {.tensor = gradient ? "the share of the gradient's rows" : "the share of rows",
+                       .site = gradient ? "share_gradient" : "share", .layer = p->layer,
+                       .x = (char *)(uintptr_t)x + first, /* the pass's own: zeros may take its place */
+                       .type = type, .ld = C, .row0 = weft__stream_rows(p).begin + c->first, .rows = c->own, .cols = C,
+                       .gradient = gradient};
+    return weft__guard(p, &w);
+}
+
 /* ---- gradients of weights ------------------------------------------------------------------------------ */
 
 static void say_element(weft_text *t, const weft_spec *s, int64_t local)

@@ -81,6 +81,7 @@ weft_status weft__columns_fwd(weft__pass *p, const weft__linear *lin, void *y, c
     if (p->shares == 1) return weft__linear_fwd(p, lin, y, N, m->ct, 0, x, C);
     for (weft__chunk c = weft__chunk_first(p, m->tp.chunk); c.rows > 0; c = weft__chunk_next(p, &c)) {
         const void *rows;
+        WEFT_TRY(weft__guard_share(p, &c, x, m->ct, false));
         WEFT_TRY(weft__tp_gather(p, &c, x, m->ct, &rows));
         for (weft__block b = {0}; weft__block_next(&c, &b);)
             WEFT_TRY(forward_rows(m, lin, b.rows, weft__at(y, b.row * N, m->cs), N, m->ct, 0, true,
@@ -182,6 +183,7 @@ weft_status weft__rows_bwd(weft__pass *p, const weft__linear *lin, void *dx, con
     bias_gradient(p, lin, weft__stream_count(p), dy, C);
     for (weft__chunk c = weft__chunk_first(p, m->tp.chunk); c.rows > 0; c = weft__chunk_next(p, &c)) {
         const void *rows;
+        WEFT_TRY(weft__guard_share(p, &c, dy, m->ct, true));
         WEFT_TRY(weft__tp_gather(p, &c, dy, m->ct, &rows));
         for (weft__block b = {0}; weft__block_next(&c, &b);) {
             WEFT_TRY(weight_gradient(m, lin, b.rows, weft__from(rows, b.at * C, m->cs), C,

@@ -122,6 +122,7 @@ static weft_status chunk_loss_tp(weft__pass *p, const weft__chunk *c, const int3
         no_labels(p, c, backward);
         return WEFT_OK;
     }
+    WEFT_TRY(weft__guard_share(p, c, m->n_out, m->ct, false));
     WEFT_TRY(weft__tp_gather(p, c, m->n_out, m->ct, &rows));
     weft__pass part = *p;
     part.rows = n;

@@ -359,5 +359,7 @@ weft_status weft__guard_qkv(weft__pass *p, int layer, void *qkv);
 weft_status weft__guard_stream(weft__pass *p, int64_t layer, void *x, bool gradient);
 /* A chunk's rows of what is about to be added over tp (R). */
 weft_status weft__guard_partial(weft__pass *p, const weft__chunk *c, void *x, bool gradient);
+/* This rank's rows of a chunk of x (C or R) that the others of tp gather; nothing to do when there is one share. */
+weft_status weft__guard_share(weft__pass *p, const weft__chunk *c, const void *x, weft_dtype type, bool gradient);
 
 #endif

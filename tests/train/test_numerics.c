@@ -98,6 +98,8 @@ static void done(scene *s)
     free(s);
 }
 
+static const char *logged(const scene *s, int rank) { return s->log[rank].data ? s->log[rank].data : ""; }
+
 /* Step `left_out` (0: none) changed nothing, all others did, and the loss stayed finite. */
 static void check_steps(const scene *s, int left_out, weft_skip why)
 {
@@ -226,23 +228,34 @@ static void the_guard_warns_or_stops(void **state)
     done(warn), done(stop), done(high), done(off);
 }
 
-/* Rows between the stages of a pipeline, and their gradients on the way back. */
-static void what_stages_hand_on_is_watched(void **state)
+/* Rows between the stages of a pipeline, inside tensor parallelism, and their gradients on the way back. A step has, of
+ * its 2 layers, 5 sums over tp forward and 5 backward; as many gatherings forward with sequence parallelism. */
+static void what_travels_inside_a_pass_is_watched(void **state)
 {
     (void)state;
-    static const struct { const char *fault, *words;
-    } plant[] = {{"nan:rank=0:site=guard.stage_output:hit=3:row=7:column=5",
-                  "rank 0, step 3: the stage's output of layer 0 is nan at position 7 of document 0, sample 0 of the "
-                  "step (element 5)"},
-                 {"inf:rank=1:site=guard.stage_gradient:hit=3:row=2:column=11",
-                  "rank 1, step 3: the stage's gradient of layer 1 is inf at position 2 of document 0, sample 0 of the "
-                  "step (element "
-                  "11)"}};
-    for (int i = 0; i < 2; i++) {
-        scene *skip = play(2, plant[i].fault, W("--pp", "2", "--guard", "skip", "--micro-batch-size", "4"));
+    static const struct { int rank; const char *flag, *fault, *words; } plant[] = {
+        {0, "--pp", "nan:rank=0:site=guard.stage_output:hit=3:row=7:column=5",
+         "rank 0, step 3: the stage's output of layer 0 is nan at position 7 of document 0, sample 0"},
+        {1, "--pp", "inf:rank=1:site=guard.stage_gradient:hit=3:row=2:column=11",
+         "rank 1, step 3: the stage's gradient of layer 1 is inf at position 2 of document 0, sample 0"},
+        {1, "--tp", "nan:rank=1:site=guard.partial_sum:hit=12:row=40:column=3",
+         "rank 1, step 3: a partial sum of the stream of layer 0 is nan at position 7 of document 0, sample 1"},
+        {0, "--tp", "large:rank=0:site=guard.partial_gradient:hit=12:row=1:column=0",
+         "rank 0, step 3: a partial sum of the gradient of layer 1 is 100000, beyond the limit 10000 at position 1"},
+        {1, "--tp", "nan:rank=1:site=guard.q:hit=5:row=3:column=1",
+         "rank 1, step 3: q of layer 0 is nan at position 3 of document 0, sample 0 of the step (head 1, element 1)"},
+        {1, "--sp", "inf:rank=1:site=guard.share:hit=11:row=0:column=7",
+         "rank 1, step 3: the share of rows of layer 0 is inf at position 0 of document 0, sample 2"},
+    };
+    for (size_t i = 0; i < sizeof plant / sizeof *plant; i++) {
+        bool sp = !strcmp(plant[i].flag, "--sp");
+        const char *words[] = {sp ? "--tp" : plant[i].flag, "2", "--micro-batch-size", "4", "--guard", "skip",
+                               sp ? "--sequence-parallel" : NULL, NULL};
+        scene *skip = play(2, plant[i].fault, words);
         check_steps(skip, 3, WEFT_SKIP_GUARD);
-        assert_non_null(strstr(skip->log[i].data, plant[i].words));
-        scene *stop = play(2, plant[i].fault, W("--pp", "2", "--guard", "stop", "--micro-batch-size", "4"));
+        if (!strstr(logged(skip, plant[i].rank), plant[i].words)) fail_msg("log: %s", logged(skip, plant[i].rank));
+        words[5] = "stop";
+        scene *stop = play(2, plant[i].fault, words);
         assert_int_equal(stop->steps, 2);
         for (int r = 0; r < 2; r++) assert_true(stop->st[r] < 0 && strstr(stop->error[r], plant[i].words));
         done(skip), done(stop);
@@ -326,7 +339,7 @@ int main(void)
         cmocka_unit_test(the_guard_leaves_a_step_out),
         cmocka_unit_test(it_does_not_matter_why),
         cmocka_unit_test(the_guard_warns_or_stops),
-        cmocka_unit_test(what_stages_hand_on_is_watched),
+        cmocka_unit_test(what_travels_inside_a_pass_is_watched),
         cmocka_unit_test(spikes_by_policy),
         cmocka_unit_test(options_that_cannot_act_are_refused),
     };
