@@ -138,6 +138,25 @@ static void the_same_run_twice_is_the_same_bits(void **state)
         for (int s = 1; s < STEPS; s++) assert_int_equal(a.allocations[rank][s], a.allocations[rank][0]);
 }
 
+/* Stages do what one rank does, in the same order: where nothing is added over ranks but zeros (no tied embedding, no
+ * norm that clips), steps have one rank's bits, in every precision. */
+static void stages_have_one_ranks_bits(void **state)
+{
+    (void)state;
+    static const char *const precisions[] = {"fp64", "fp32", "bf16", "fp16"};
+    for (int p = 0; p < 4; p++) {
+        const char *const words[] = {"--precision", precisions[p], "--num-layers", "3", "--global-batch-size", "4",
+                                     "--no-tied", "--clip-grad", "0", NULL, NULL, NULL};
+        const char *pipe[12];
+        memcpy(pipe, words, sizeof words);
+        pipe[9] = "--pp", pipe[10] = "3";
+        result one = run(1, words), many = run(3, pipe);
+        assert_memory_equal(many.loss[2], one.loss[0], sizeof one.loss[0]);
+        assert_true(one.loss[0][2] != one.loss[0][0]); /* the weights moved */
+        assert_memory_equal(&many.evaluation[0], &one.evaluation[0], sizeof one.evaluation[0]);
+    }
+}
+
 /* q, k, v of a layer and micro-batch: rows x (H + 2 Hkv) D elements of four bytes, each rounded up to 64. */
 static void activations_of_slots_times_layers(void **state)
 {
@@ -154,8 +173,8 @@ static void activations_of_slots_times_layers(void **state)
     }
 }
 
-/* Rows of 12 elements of four bytes, to each neighbour; the rest of what the group moves knows no micro-batch. With cp 2
- * and zigzag, rank 0 of 17 tokens has 4 + 5 and rank 1 the other 8. */
+/* Rows of 12 elements of four bytes, to each neighbour; the rest of what the group moves knows no micro-batch. With
+ * zigzag on two ranks, 17 tokens are 4 + 5 and 4 + 4. */
 static void a_micro_batch_sends_its_rows_to_each_neighbour(void **state)
 {
     (void)state;
@@ -225,7 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_ranks_loss_and_gradients), cmocka_unit_test(training_steps_are_one_ranks),
         cmocka_unit_test(the_same_run_twice_is_the_same_bits), cmocka_unit_test(activations_of_slots_times_layers),
-        cmocka_unit_test(a_micro_batch_sends_its_rows_to_each_neighbour),
+        cmocka_unit_test(stages_have_one_ranks_bits), cmocka_unit_test(a_micro_batch_sends_its_rows_to_each_neighbour),
         cmocka_unit_test(accumulation_takes_no_memory), cmocka_unit_test(more_stages_than_layers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
