@@ -1,6 +1,6 @@
 /* labels: small */ /* timeout: 300 */
 /* Every golden model (float64 numbers of an independent implementation): nll per token, every gradient, eight
- * AdamW steps, on 1 to 4 context-parallel ranks and on dp x cp = 2 x 2. */
+ * AdamW steps, on 1 to 4 context-parallel ranks, on dp x cp = 2 x 2, and on two stages of a pipeline. */
 #include "harness/test.h"
 #include "harness/run.h"
 
@@ -64,9 +64,30 @@ static void fp32_grids(void **state)
                 run_model(dir[i], strategy[s], layout[(i + s + m) % 2], mesh[m].cp, mesh[m].dp, "fp32");
 }
 
+/* Two stages, micro-batches of one row: every golden model has two layers or more. */
+static void pipelines(void **state)
+{
+    (void)state;
+    static const struct { const char *precision, *cp, *dp; int ranks; } layouts[] = {
+        {"fp32", "1", "1", 2}, {"fp32", "2", "1", 4}, {"fp32", "1", "2", 4}, {"bf16", "1", "1", 2}};
+    char dir[TEST_FILES_MAX][512], path[640];
+    int n = test_golden_files("models", "", dir), turn = 0;
+    for (int i = 0; i < n; i++)
+        for (int x = 0; x < 4; x++) {
+            if (turn++ % test_every(5) != 0) continue;
+            const char *words[] = {"--pp", "2", "--micro-batch-size", "1", "--cp", layouts[x].cp, "--dp", layouts[x].dp,
+                                   "--precision", layouts[x].precision, NULL};
+            test_run r;
+            snprintf(path, sizeof path, "%.600s/case.safetensors", dir[i]);
+            test_run_open(&r, WEFT_CMD_VERIFY, words);
+            test_verify(&r, layouts[x].ranks, dir[i], path, 1);
+            test_run_close(&r);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fp32), cmocka_unit_test(fp32_grids),
-                                       cmocka_unit_test(fp64_and_16_bits)};
+                                       cmocka_unit_test(fp64_and_16_bits), cmocka_unit_test(pipelines)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
