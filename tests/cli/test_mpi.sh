@@ -58,6 +58,9 @@ for mpi in openmpi mpich; do
     [ "$(grep -c 'comparisons hold' "$tmp/stdout")" = 1 ] || fail "$mpi: $run: not one verdict: $(cat "$tmp/stdout")"
   done
   g37_short_messages
+  ranks 4 verify "$llama" "$llama/case.safetensors" --pp 2 --cp 2 --micro-batch-size 1 --threads 1
+  [ $code = 0 ] && grep -q 'all .* comparisons hold' "$tmp/stdout" ||
+    fail "$mpi: a pipeline: exit $code: $(cat "$tmp/stderr" "$tmp/stdout" | tail -5)"
 
   # Open MPI puts a terminal before each rank: a log must not be folded, or written over, for that
   COLUMNS=40 ranks 2 bench cp --cp 2 --cp-strategy ring --make "T=96 H=2 D=8 causal"
