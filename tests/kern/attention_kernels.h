@@ -59,6 +59,15 @@ static inline weft_attn_ops ops_of(const kernel *k)
     return ops;
 }
 
+/* What kernel k makes of the case; result_free. */
+static inline attention_result kernel_result(const attention_case *c, const kernel *k, int threads)
+{
+    weft_attn_ops ops = ops_of(k);
+    attention_result r = result_new(c);
+    case_run(c, &ops, k->prec, threads, &r);
+    return r;
+}
+
 static inline bool bits16(const kernel *k) { return k->prec == WEFT_PREC_BF16 || k->prec == WEFT_PREC_F16; }
 
 /* Heads of a model with larger groups than are here: 3..9 in groups of 4 read key/value heads 0..2, in shares of 1, 4
@@ -110,10 +119,8 @@ static inline void check_all(attention_case *c, double q_size, bool sinks, bool 
         case_fill(c, half, (uint64_t)(c->q_rows * 17 + c->k_rows + c->d.D * 7919), q_size, sinks, alibi);
         FOR_KERNELS(k) {
             if (bits16(k) != half || !has_its_turn(k)) continue;
-            weft_attn_ops ops = ops_of(k);
             char text[128];
-            attention_result one = result_new(c);
-            case_run(c, &ops, k->prec, 1, &one);
+            attention_result one = kernel_result(c, k, 1);
             snprintf(text, sizeof text, "%s, %s", k->name, what);
             case_check(c, &one, k->limit * loosen, k->lse_limit, text);
             bool fp32_speaks = k->isa == WEFT_ISA_AVX2 || k->isa == WEFT_ISA_AVX512;

@@ -264,9 +264,7 @@ static void probe(attention_case *c)
 static void expect_rows(attention_case *c, const double *rows, const double *lse)
 {
     FOR_KERNELS(k) {
-        weft_attn_ops ops = ops_of(k);
-        attention_result r = result_new(c);
-        case_run(c, &ops, k->prec, 2, &r);
+        attention_result r = kernel_result(c, k, 2);
         double tolerance = k->prec == WEFT_PREC_F64 ? 1e-12 : k->prec == WEFT_PREC_F32 ? 1e-5 : 4e-3;
         for (int64_t i = 0; i < c->q_rows; i++) {
             if (!(fabs(r.o[i] - rows[i]) <= tolerance * fmax(1, rows[i])))

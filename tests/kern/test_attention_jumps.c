@@ -39,9 +39,7 @@ static void one_key_stands_out(void **state)
         case_answer(&c);
         FOR_KERNELS(k) {
             if (!bits16(k)) continue;
-            weft_attn_ops ops = ops_of(k);
-            attention_result one = result_new(&c);
-            case_run(&c, &ops, k->prec, 1, &one);
+            attention_result one = kernel_result(&c, k, 1);
             snprintf(text, sizeof text, "%s, a key %g above", k->name, jumps[i]);
             /* gradients are differences of sums that nearly cancel where one key has all the weight, times that key */
             if (fabs(jumps[i]) < 100) case_check(&c, &one, k->limit * 3, k->lse_limit, text);
@@ -61,9 +59,7 @@ static void a_nan_arrives(void **state)
         c.k[JUMP_AT * HEAD + 3] = copysign(NAN, sign);
         FOR_KERNELS(k) {
             if (!bits16(k)) continue;
-            weft_attn_ops ops = ops_of(k);
-            attention_result one = result_new(&c);
-            case_run(&c, &ops, k->prec, 1, &one);
+            attention_result one = kernel_result(&c, k, 1);
             for (int i = 0; i < QUERIES * HEAD; i++)
                 if (!isnan(one.o[i]) || !isnan(one.lse[i / HEAD]) || !isnan(one.dq[i]))
                     fail_msg("%s: a NaN among the keys, but query %d has o %g, lse %g, dq %g", k->name, i / HEAD,
@@ -85,9 +81,7 @@ static void even_rows(void **state)
     case_fill(&c, true, 11, 1, false, false);
     FOR_KERNELS(k) {
         if (!bits16(k)) continue;
-        weft_attn_ops ops = ops_of(k);
-        attention_result one = result_new(&c);
-        case_run(&c, &ops, k->prec, 1, &one);
+        attention_result one = kernel_result(&c, k, 1);
         case_check(&c, &one, k->limit, k->lse_limit, k->name);
         result_free(&one);
     }
@@ -110,9 +104,7 @@ static void keys_alike(void **state)
         case_answer(&c);
         FOR_KERNELS(k) {
             if (!bits16(k)) continue;
-            weft_attn_ops ops = ops_of(k);
-            attention_result one = result_new(&c);
-            case_run(&c, &ops, k->prec, 1, &one);
+            attention_result one = kernel_result(&c, k, 1);
             double e = weft_max_scaled(one.lse, WEFT_F64, c.want.lse, WEFT_F64, QUERIES);
             if (!(e <= k->lse_limit)) fail_msg("%s, %d/32 ahead: error of lse is %.3e", k->name, ahead, e);
             result_free(&one);
@@ -143,9 +135,7 @@ static void keys_that_are_not_there(void **state)
                 for (int x = 0; x < D && !seen[j]; x++) c.k[j * D + x] = c.v[j * D + x] = NAN;
             FOR_KERNELS(k) {
                 if (bits16(k) != half) continue;
-                weft_attn_ops ops = ops_of(k);
-                attention_result one = result_new(&c);
-                case_run(&c, &ops, k->prec, 1, &one);
+                attention_result one = kernel_result(&c, k, 1);
                 case_check(&c, &one, k->limit, k->lse_limit, k->name);
                 result_free(&one);
             }

@@ -29,45 +29,39 @@ static size_t thread_bytes(const weft_attn_desc *d)
 
 static size_t work_bytes(const weft_attn_desc *d, int threads) { return work_size(threads, thread_bytes(d)); }
 
+static void forward_work(const call *x, const task *t, slot *mine, int me)
+{
+    fwd_buffers b;
+    (void)mine; /* of the backward */
+    b.dropout = &x->drop;
+    forward_carve(&b, x->d, work_of_thread(x->run, thread_bytes(x->d), me));
+    tiles_enter();
+    forward_task(&b, x->d, x->io, t, x->run, me);
+    tiles_leave();
+}
+
 static void forward(const weft_attn_desc *d, const weft_attn_fwd_io *io, const weft_attn_pair *pairs, int64_t n,
                     const weft_attn_run *run)
 {
-    tasks *q = work_tasks(run);
-    dropout drop = dropout_of(d, io->drop_word3); /* before denormals are flushed: p may be one */
-#pragma omp parallel num_threads(run->threads)
-    {
-        simd_mode mode = simd_enter();
-        int me = weft_attn_thread();
-        fwd_buffers b;
-        b.dropout = &drop;
-        task t;
-        tiles_enter();
-        forward_carve(&b, d, work_of_thread(run, thread_bytes(d), me));
-        while (take(q, &t, d, pairs, n, forward_tasks, run, me)) forward_task(&b, d, io, &t, run, me);
-        tiles_leave();
-        simd_leave(mode);
-    }
+    const call x = {WEFT_PREC_BF16, d, io, run, dropout_of(d, io->drop_word3)};
+    run_tasks(&x, pairs, n, forward_tasks, forward_work);
+}
+
+static void backward_work(const call *x, const task *t, slot *mine, int me)
+{
+    bwd_buffers b;
+    b.dropout = &x->drop;
+    backward_carve(&b, x->d, work_of_thread(x->run, thread_bytes(x->d), me));
+    tiles_enter();
+    backward_task(&b, x->d, x->io, t, mine, x->run, me);
+    tiles_leave();
 }
 
 static void backward(const weft_attn_desc *d, const weft_attn_bwd_io *io, const weft_attn_pair *pairs, int64_t n,
                      const weft_attn_run *run)
 {
-    tasks *q = work_tasks(run);
-    dropout drop = dropout_of(d, io->drop_word3);
-#pragma omp parallel num_threads(run->threads)
-    {
-        simd_mode mode = simd_enter();
-        int me = weft_attn_thread();
-        bwd_buffers b;
-        b.dropout = &drop;
-        task t;
-        tiles_enter();
-        backward_carve(&b, d, work_of_thread(run, thread_bytes(d), me));
-        while (take(q, &t, d, pairs, n, backward_tasks, run, me))
-            backward_task(&b, d, io, &t, &q->slots[me], run, me);
-        tiles_leave();
-        simd_leave(mode);
-    }
+    const call x = {WEFT_PREC_BF16, d, io, run, dropout_of(d, io->drop_word3)};
+    run_tasks(&x, pairs, n, backward_tasks, backward_work);
 }
 
 void weft_attn_fill_amx(weft_attn_ops *ops, weft_prec prec)

@@ -36,41 +36,35 @@ static void start(const weft_attn_desc *d, void *acc, void *m, void *l, int64_t 
     for (int64_t i = 0; i < rows * d->H; i++) ((float *)m)[i] = -INFINITY;
 }
 
+static void forward_work(const call *x, const task *t, slot *mine, int me)
+{
+    fwd_buffers b;
+    (void)mine; /* of the backward */
+    b.dropout = &x->drop;
+    forward_carve(&b, x->d, work_floats(x->run, x->d, me));
+    forward_task(&b, x->d, x->io, t, x->c, x->run, me);
+}
+
 static void forward(weft_prec c, const weft_attn_desc *d, const weft_attn_fwd_io *io, const weft_attn_pair *pairs,
                     int64_t n, const weft_attn_run *run)
 {
-    tasks *q = work_tasks(run);
-    dropout drop = dropout_of(d, io->drop_word3); /* before denormals are flushed: p may be one */
-#pragma omp parallel num_threads(run->threads)
-    {
-        simd_mode mode = simd_enter();
-        int me = weft_attn_thread();
-        fwd_buffers b;
-        b.dropout = &drop;
-        task t;
-        forward_carve(&b, d, work_floats(run, d, me));
-        while (take(q, &t, d, pairs, n, forward_tasks, run, me)) forward_task(&b, d, io, &t, c, run, me);
-        simd_leave(mode);
-    }
+    const call x = {c, d, io, run, dropout_of(d, io->drop_word3)};
+    run_tasks(&x, pairs, n, forward_tasks, forward_work);
+}
+
+static void backward_work(const call *x, const task *t, slot *mine, int me)
+{
+    bwd_buffers b;
+    b.dropout = &x->drop;
+    backward_carve(&b, x->d, work_floats(x->run, x->d, me));
+    backward_task(&b, x->d, x->io, t, mine, x->c, x->run, me);
 }
 
 static void backward(weft_prec c, const weft_attn_desc *d, const weft_attn_bwd_io *io, const weft_attn_pair *pairs,
                      int64_t n, const weft_attn_run *run)
 {
-    tasks *q = work_tasks(run);
-    dropout drop = dropout_of(d, io->drop_word3); /* before denormals are flushed: p may be one */
-#pragma omp parallel num_threads(run->threads)
-    {
-        simd_mode mode = simd_enter();
-        int me = weft_attn_thread();
-        bwd_buffers b;
-        b.dropout = &drop;
-        task t;
-        backward_carve(&b, d, work_floats(run, d, me));
-        while (take(q, &t, d, pairs, n, backward_tasks, run, me))
-            backward_task(&b, d, io, &t, &q->slots[me], c, run, me);
-        simd_leave(mode);
-    }
+    const call x = {c, d, io, run, dropout_of(d, io->drop_word3)};
+    run_tasks(&x, pairs, n, backward_tasks, backward_work);
 }
 
 /* Of m and l as they are stored, so that whoever has them reports the same. */

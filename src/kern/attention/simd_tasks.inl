@@ -137,3 +137,30 @@ static char *work_of_thread(const weft_attn_run *run, size_t thread_bytes, int m
 {
     return (char *)run->work + WORK_HEAD + (size_t)run->threads * sizeof(slot) + (size_t)me * thread_bytes;
 }
+
+/* ---- a call of forward or backward --------------------------------------------------------------------------- */
+
+typedef struct call {
+    weft_prec c;    /* of the operands */
+    const weft_attn_desc *d;
+    const void *io; /* weft_attn_fwd_io or weft_attn_bwd_io */
+    const weft_attn_run *run;
+    dropout drop;   /* found before denormals are flushed: the probability may be one */
+} call;
+
+/* Does task t as thread `me`, whose slot is `mine`. */
+typedef void (*work_fn)(const call *x, const task *t, slot *mine, int me);
+
+/* Every thread takes tasks until there are none. */
+static void run_tasks(const call *x, const weft_attn_pair *pairs, int64_t n, tiles_fn tiles, work_fn work)
+{
+    tasks *q = work_tasks(x->run);
+#pragma omp parallel num_threads(x->run->threads)
+    {
+        const simd_mode mode = simd_enter();
+        const int me = weft_attn_thread();
+        task t;
+        while (take(q, &t, x->d, pairs, n, tiles, x->run, me)) work(x, &t, &q->slots[me], me);
+        simd_leave(mode);
+    }
+}
