@@ -195,11 +195,11 @@ def measure_sdpa(have):
 def measure_materialised(have):
     pick = lambda row: "memory" if "memory" in row["against"] else "materialised"
     yield from peer_rows("materialised", "attention.py", ["--only", "materialised", "--size", 64, "--heads", 4,
-                                                          "--rounds", 2, "--threads", threads()], pick)
+                                                          "--rounds", 1, "--threads", threads()], pick)
 
 
 def measure_gpt2(have):
-    yield from peer_rows("gpt2", "step.py", ["gpt2", "--threads", threads(), "--rounds", 1, "--repeats", 3],
+    yield from peer_rows("gpt2", "step.py", ["gpt2", "--threads", threads(), "--rounds", 1, "--repeats", 2],
                          lambda row: f"gpt2-{row['precision']}")
 
 
@@ -237,14 +237,14 @@ def measure_cp(have):
         r = layer(2, "own", one, "--cp-strategy", "ring", "--cp-layout", "zigzag", *few)
         yield Figure("own-zigzag", r["share"])
         yield Figure("steps", r["steps"])
-        r = layer(2, "own", packed, "--cp-strategy", "pairwise", "--cp-layout", "balanced")
+        r = layer(2, "own", packed, "--cp-strategy", "pairwise", "--cp-layout", "balanced", "--repeats", 3)
         yield Figure("own-packed", r["share"])
     else:
         yield from [f for f in without("cp", "one core here") if f.key in ("own-zigzag", "steps", "own-packed")]
     few = ["--repeats", 3 if "amx" in have else 1]
     r = layer(8, "whole", one, "--cp-strategy", "dcp-ring", "--cp-layout", "zigzag", *few)
     yield Figure("cpu-zigzag", r["cpu_share"])
-    r = layer(8, "whole", packed, "--cp-strategy", "dcp-pairwise", "--cp-layout", "balanced", "--repeats", 3)
+    r = layer(8, "whole", packed, "--cp-strategy", "dcp-pairwise", "--cp-layout", "balanced", *few)
     yield Figure("cpu-packed", r["cpu_share"])
 
 

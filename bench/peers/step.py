@@ -131,8 +131,10 @@ def compare(family, precision, o):
         return ours[-1]["seconds"]
 
     step = their_step(family, s, precision)
-    step(s["T"] // 8)  # what only the first step does
-    a, b, spread = peers.in_turn(our_seconds, lambda: peers.timed(step, 1, 1, warm=s["T"] < 4096), o.rounds)
+    long = s["T"] >= 4096
+    if long:  # a short step does what only the first one does
+        step(s["T"] // 32)
+    a, b, spread = peers.in_turn(our_seconds, lambda: peers.timed(step, 1, 1, warm=not long), o.rounds)
     parts = ours[-1]["parts"]
     outside = 1 - (parts["products"] + parts["attention"]) / ours[-1]["seconds"]
     products = ours[-1]["products_alone"] / parts["products"]

@@ -102,15 +102,19 @@ static weft_status alone_once(bench *b, sample *s)
     return WEFT_OK;
 }
 
+/* All of it on one rank takes long enough to warm itself up: as many times a rank's share as there are ranks. */
+static bool warms_alone(const bench *b) { return b->against != WEFT_AGAINST_WHOLE; }
+
+enum { WARMING = -1 };
 static weft_status once(bench *b, int repeat)
 {
     for (int i = 0; i < b->ways; i++) {
         way *w = &b->way[i];
         sample s;
         if (b->mpi) WEFT_TRY(weft_world_set_progress(b->world, w->progress));
-        WEFT_TRY(alone_once(b, &s));
+        if (repeat != WARMING || warms_alone(b)) WEFT_TRY(alone_once(b, &s));
         WEFT_TRY(layer_once(b, &s));
-        if (repeat >= 0) w->x[repeat] = s;
+        if (repeat != WARMING) w->x[repeat] = s;
     }
     return WEFT_OK;
 }
@@ -129,7 +133,7 @@ static weft_status repeat(bench *b)
     bool enough = false;
     double begin = weft_now(&b->c->ctx->clock);
     for (int i = 0; i < WARM_UP && !enough; i++) {
-        WEFT_TRY(once(b, -1));
+        WEFT_TRY(once(b, WARMING));
         WEFT_TRY(spent(b, begin, warm_seconds, &enough));
     }
     int64_t given = b->c->run->o->bench_repeats, least = given ? given : REPEATS_MIN,
