@@ -1,39 +1,7 @@
 /* labels: small tsan */
 /* A model cut over tp ranks, with and without sequence parallelism, and over cp, gives the result of one rank: loss,
  * each token's nll, gradients by what the tables say of them; nll the same bits on all ranks. */
-#include "toy.h"
-
-/* fp64 rounds at 1e-16; sums here have some thousand terms. */
-static const double limit = 1e-12;
-
-static void check_same(const toy *a, const toy *one, double nll, double gradients)
-{
-    assert_at_most(fabs(a->nll_sum - one->nll_sum) / fmax(1, fabs(one->nll_sum)), nll);
-    assert_at_most(weft_rel_l2(a->token_nll, WEFT_F64, one->token_nll, WEFT_F64, one->B * one->T, 0), nll);
-    assert_at_most(weft_rel_l2(a->grads, WEFT_F64, one->grads, WEFT_F64, one->count, 0), gradients);
-}
-
-static toy run_one(toy t)
-{
-    t.P = t.tp = 1;
-    t.sequence_parallel = false;
-    t.strategy = "none";
-    t.layout = (weft_layout){WEFT_LAYOUT_CONTIGUOUS, 0};
-    assert_ok(toy_run(&t));
-    return t;
-}
-
-static void check_cut(toy t, const toy *one, int tp, int cp, bool sequence_parallel, double nll, double gradients)
-{
-    t.tp = tp;
-    t.P = cp;
-    t.sequence_parallel = sequence_parallel;
-    t.strategy = cp == 1 ? "none" : cp % 2 ? "ring" : "pcp";
-    t.layout = (weft_layout){cp == 1 ? WEFT_LAYOUT_CONTIGUOUS : WEFT_LAYOUT_ZIGZAG, 0};
-    assert_ok(toy_run(&t));
-    check_same(&t, one, nll, gradients);
-    toy_free(&t);
-}
+#include "tp_case.h"
 
 /* Heads, columns, vocabulary and rows that 2, 3 and 4 do not divide; 4 ranks for 3 heads: one has none. */
 static void check_family(weft_model_config c, double dropout)
