@@ -7,7 +7,7 @@ export WEFT_CC := $(CC)
 endif
 export BUILD JOBS
 
-.PHONY: all install build demo test test-long bench bench-check bench-record asan tsan mutants clean
+.PHONY: all install build demo test test-long fuzz bench bench-check bench-record asan tsan mutants clean
 all: build
 	@tools/checklist.sh $(BUILD)
 
@@ -34,6 +34,10 @@ test:
 test-long:
 	@tools/test.sh long
 
+# The readers of files under libFuzzer (clang), FUZZ_SECONDS=600 each.
+fuzz:
+	@tools/test.sh fuzz
+
 # The table of marks (bench/marks.py), in about ten minutes: make bench [ONLY="fp32 cp"] [WRITE=1: also into
 # docs/performance.md] [PYTHON=/path/python: one that has PyTorch, for the rows against it]
 PYTHON ?= python3
@@ -54,4 +58,4 @@ asan tsan:
 	@tools/test.sh $@
 
 clean:
-	rm -rf $(BUILD) build-asan build-tsan build-mutants
+	rm -rf $(BUILD) build-asan build-tsan build-fuzz build-mutants

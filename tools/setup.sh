@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # setup.sh GROUP... — makes sure that what Weft needs is there; silent and fast when it is.
-# Groups: build, test, bench, demo. On Debian and its relatives the missing packages are installed by name; elsewhere,
+# Groups: build, test, bench, demo, fuzz. On Debian and its relatives the missing packages are installed by name; elsewhere,
 # or without the right to, they are listed and the exit status is 1. What was installed by other means (a oneDNN of
 # your own, say) is found by its probe and left alone.
 set -u
@@ -26,6 +26,8 @@ test   mpich            cmd:mpirun.mpich
 bench  python3          cmd:python3
 bench  valgrind         cmd:valgrind
 demo   bible-kjv        cmd:bible
+fuzz   clang            cmd:clang
+fuzz   libclang-rt-14-dev  link:fuzzer
 "
 case "${WEFT_CC:-}" in
 *clang*) needs+="
@@ -39,6 +41,8 @@ probe() {
   cmd:cc) command -v "${WEFT_CC:-cc}" ;;
   cmd:*) command -v "${1#cmd:}" ;;
   pc:*) command -v pkg-config && pkg-config --exists "${1#pc:}" ;;
+  link:*) echo "int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }" |
+    clang -fsanitize="${1#link:}" -x c -o /dev/null - ;;
   header:*) echo "#include <${1#header:}>" | "${WEFT_CC:-cc}" -E -x c - ;;
   esac >/dev/null 2>&1
 }
@@ -49,7 +53,7 @@ while read -r group package check; do
     if [ "$g" = "$group" ]; then wanted+=("$package") probes+=("$check"); fi
   done
 done <<<"$needs"
-[ "${#wanted[@]}" -gt 0 ] || { echo "setup.sh: name one or more of: build test bench demo" >&2; exit 1; }
+[ "${#wanted[@]}" -gt 0 ] || { echo "setup.sh: name one or more of: build test bench demo fuzz" >&2; exit 1; }
 
 # One query for all of them: this is the whole cost on a machine that is set up.
 installed=" "

@@ -4,6 +4,7 @@
 #   asan     the same under the address and undefined-behaviour sanitizers (less what is labelled noasan)
 #   tsan     what is labelled tsan, under the thread sanitizer, with ranks as threads and OpenMP off
 #   long     every test of every label
+#   fuzz     the libFuzzer targets, FUZZ_SECONDS (600) each; needs clang
 set -u
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} jobs=${JOBS:-2} passed=0 failed=0
@@ -44,8 +45,13 @@ for part in "$@"; do
   release) run release "$build" all -L small -- ;;
   asan) run asan build-asan all -L small -LE noasan -- "${quick[@]}" -DWEFT_SANITIZE=address,undefined ;;
   tsan) run tsan build-tsan tsan_tests -L tsan -- "${quick[@]}" -DWEFT_SANITIZE=thread -DWEFT_OPENMP=OFF ;;
+  fuzz)
+    tools/setup.sh fuzz || exit 1
+    WEFT_CC=clang run fuzz build-fuzz fuzzers -L fuzz -- "${quick[@]}" -DWEFT_FUZZ=ON -DWEFT_SANITIZE=address,undefined \
+      -DWEFT_OPENMP=OFF
+    ;;
   long) run long "$build" all -- ;;
-  *) echo "test.sh: no part '$part'; there are release, asan, tsan, long" >&2; exit 1 ;;
+  *) echo "test.sh: no part '$part'; there are release, asan, tsan, long, fuzz" >&2; exit 1 ;;
   esac
 done
 echo "$passed passed, $failed failed"
