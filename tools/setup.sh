@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # setup.sh GROUP... — makes sure that what Weft needs is there; silent and fast when it is.
-# Groups: build, test, bench, demo, fuzz. On Debian and its relatives the missing packages are installed by name; elsewhere,
-# or without the right to, they are listed and the exit status is 1. What was installed by other means (a oneDNN of
-# your own, say) is found by its probe and left alone.
+# Groups: build, test, bench, demo, fuzz. On Debian and its relatives the missing packages are installed by name;
+# elsewhere, or without the right to, they are listed and the exit status is 1. What was installed by other means (a
+# oneDNN of your own, say) is found by its probe and left alone.
 set -u
 
 # group  package         probe (command, pkg-config module, header)

@@ -47,8 +47,8 @@ for part in "$@"; do
   tsan) run tsan build-tsan tsan_tests -L tsan -- "${quick[@]}" -DWEFT_SANITIZE=thread -DWEFT_OPENMP=OFF ;;
   fuzz)
     tools/setup.sh fuzz || exit 1
-    WEFT_CC=clang run fuzz build-fuzz fuzzers -L fuzz -- "${quick[@]}" -DWEFT_FUZZ=ON -DWEFT_SANITIZE=address,undefined \
-      -DWEFT_OPENMP=OFF
+    WEFT_CC=clang run fuzz build-fuzz fuzzers -L fuzz -- "${quick[@]}" -DWEFT_FUZZ=ON -DWEFT_OPENMP=OFF \
+      -DWEFT_SANITIZE=address,undefined
     ;;
   long) run long "$build" all -- ;;
   *) echo "test.sh: no part '$part'; there are release, asan, tsan, long, fuzz" >&2; exit 1 ;;
