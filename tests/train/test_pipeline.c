@@ -47,6 +47,7 @@ typedef struct result {
     int64_t allocations[RANKS_MAX][STEPS];
     size_t qkv[RANKS_MAX], kept[RANKS_MAX]; /* bytes of these labels, and of all activations */
     int64_t sent[RANKS_MAX];               /* bytes over the group pp in all steps */
+    double imbalance;
 } result;
 
 static size_t bytes_of(const weft_mem *mem, const char *arena, const char *label)
@@ -71,6 +72,7 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
         st = weft_trainer_step(t, &record);
         r->loss[me][s] = record.loss, r->norm[me][s] = record.grad_norm;
         r->allocations[me][s] = ctx->mem.allocations;
+        if (me == 0) r->imbalance = record.imbalance;
     }
     weft_counters counters;
     weft_comm_counters(e->mesh.pp, &counters);
@@ -186,6 +188,14 @@ static void a_micro_batch_sends_its_rows_to_each_neighbour(void **state)
     }
 }
 
+/* Three layers are one and two: the busier stage has 4/3 of the mean, whatever the documents are. */
+static void uneven_stages_are_an_imbalance(void **state)
+{
+    (void)state;
+    result r = run(2, W("--num-layers", "3", "--pp", "2", "--global-batch-size", "4"));
+    assert_at_most(fabs(r.imbalance - 4.0 / 3), 1e-15);
+}
+
 /* More micro-batches to a step are more time and no more activations. */
 static void accumulation_takes_no_memory(void **state)
 {
@@ -245,7 +255,8 @@ int main(void)
         cmocka_unit_test(one_ranks_loss_and_gradients), cmocka_unit_test(training_steps_are_one_ranks),
         cmocka_unit_test(the_same_run_twice_is_the_same_bits), cmocka_unit_test(activations_of_slots_times_layers),
         cmocka_unit_test(stages_have_one_ranks_bits), cmocka_unit_test(a_micro_batch_sends_its_rows_to_each_neighbour),
-        cmocka_unit_test(accumulation_takes_no_memory), cmocka_unit_test(more_stages_than_layers),
+        cmocka_unit_test(uneven_stages_are_an_imbalance), cmocka_unit_test(accumulation_takes_no_memory),
+        cmocka_unit_test(more_stages_than_layers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
