@@ -217,14 +217,11 @@ static void print_start(session *s)
                   (long long)weft_trainer_windows(s->trainer, true), s->entropy);
     if (*s->resumed) weft_text_add(&t, "goes on      after step %lld of %s\n", (long long)s->from, s->resumed);
     weft_plan_state state = {0};
-    const weft_model_share share = {.tp = e->mesh.at.tp, .tps = e->mesh.size.tp, .stage = e->mesh.at.pp,
-                                    .stages = e->mesh.size.pp};
-    bool all_alike = e->mesh.size.tp * e->mesh.size.pp == 1;
-    if (weft_plan_state_bytes(&e->config, &share, s->cli->run.prec, true, &state) >= 0)
-        weft_text_add(&t, "memory       %s %s of weights, gradients, moments; ",
-                      weft_format_bytes((double)weft_plan_state_total(&state), bytes, sizeof bytes),
-                      all_alike ? "per rank" : "on rank 0");
-    weft_text_add(&t, "rank 0 holds %s at the start\nfolder       %s\n\n",
+    const weft_plan_rank rank = weft_plan_rank_of(&e->mesh, e->run->sequence_parallel, (int)o->zero_stage);
+    if (weft_plan_state_bytes(&e->config, s->cli->run.prec, &rank, true, &state) >= 0)
+        weft_text_add(&t, "memory       %s of weights, gradients, moments on rank 0; ",
+                      weft_format_bytes((double)weft_plan_state_total(&state), bytes, sizeof bytes));
+    weft_text_add(&t, "it holds %s at the start\nfolder       %s\n\n",
                   weft_format_bytes((double)e->ctx->mem.bytes, bytes, sizeof bytes), s->dir);
     weft_print_lines(t.data ? t.data : "", WEFT_FOLD_UNDER);
     weft_text_free(&t);

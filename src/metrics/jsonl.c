@@ -105,6 +105,7 @@ static json_t *object_of(const weft_record *r)
     }
     put_real(o, nonfinite, "comm_share", r->comm_share);
     put_real(o, nonfinite, "exposed_share", r->exposed_share);
+    put_real(o, nonfinite, "reduce_exposed_share", r->reduce_exposed_share);
     put_int(o, "bytes_logical", r->bytes_logical);
     put_int(o, "messages", r->messages);
     put_real(o, nonfinite, "memory_bytes", r->memory_bytes);

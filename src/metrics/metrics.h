@@ -21,6 +21,7 @@ typedef struct weft_record {
     int64_t tokens;               /* of the whole job in this step (never divided by cp) */
     int64_t valid_tokens;
     double comm_share, exposed_share; /* time with a transfer in flight / blocked on one, over the step's */
+    double reduce_exposed_share;      /* blocked on sums of gradients or on weights of other ranks */
     int64_t bytes_logical, messages;  /* of this rank */
     double memory_bytes;          /* held by Weft on this rank, peak */
     double resident_bytes;        /* of the process */

@@ -92,6 +92,10 @@ weft_model_share weft_model_share_of(const weft_model_place *place); /* LOCAL */
 /* As weft_model_params and weft_model_operand_params, of what is on one rank. LOCAL, pure */
 int64_t weft_model_share_params(const weft_model_config *config, const weft_model_share *share);
 int64_t weft_model_share_operand_params(const weft_model_config *config, const weft_model_share *share);
+/* Elements of the ranges that backward announces there (weft_model_buckets). LOCAL, pure */
+typedef struct weft_model_ranges { int64_t embedding, layer, layers, tail; } weft_model_ranges; /* layers x layer */
+weft_status weft_model_share_ranges(const weft_model_config *config, const weft_model_share *share,
+                                    weft_model_ranges *out);
 
 /* What a part of a model asks of attention: one problem per distinct mask, at most 2, with the layers that have it,
  * which follow one another; of all stages. Returns how many: 0 where there are no heads. LOCAL, pure */

@@ -72,6 +72,7 @@ typedef struct walk { /* state of one walk over the parameters */
     int64_t number;       /* of the next tensor in the whole model */
     bool elsewhere;       /* the next tensors are on other stages */
     bool copy;            /* they are, too, and count there */
+    bool ends;            /* both ends of a pipeline have them */
     bool overflow;
     weft_status st;
 } walk;
@@ -96,6 +97,7 @@ static void fill_spec(const walk *w, const tensor *t, weft_spec *s)
     if (t->cols) s->whole[1] = t->cols;
     s->sum = t->sum;
     s->shared = t->shared;
+    s->ends = w->ends;
     if (t->cuts == 0) {
         s->own_count = w->share->tp == 0 && !w->copy ? s->count : 0;
         return;
@@ -279,10 +281,11 @@ static void add_embeddings(walk *w)
     const weft_model_config *c = w->c;
     bool first = w->share->stage == 0, last = w->share->stage + 1 == w->share->stages;
     w->copy = !first;
+    w->ends = c->tied && !(first && last);
     w->elsewhere = !first && !(last && c->tied);
     w->out->wte = add_cut(w, c->V, c->C, 0, w->out->cut.V,
                           w->f->conv1d ? "transformer.wte.weight" : "model.embed_tokens.weight");
-    w->copy = false;
+    w->copy = w->ends = false;
     w->elsewhere = !first;
     if (w->f->learned_positions)
         w->out->wpe = add_copy(w, c->max_position, c->C, false, "transformer.wpe.weight");
@@ -336,6 +339,18 @@ int64_t weft_model_share_operand_params(const weft_model_config *config, const w
     weft__params par;
     if (weft__params_walk(config, share, NULL, NULL, NULL, &par) != WEFT_OK) return -1;
     return par.count - weft__operands_from(config, &par);
+}
+
+weft_status weft_model_share_ranges(const weft_model_config *config, const weft_model_share *share,
+                                    weft_model_ranges *out)
+{
+    weft__params par;
+    weft_span here = weft_model_cut(config->L, share->stages, share->stage);
+    WEFT_TRY(weft__params_walk(config, share, NULL, NULL, NULL, &par));
+    *out = (weft_model_ranges){.embedding = par.embedding_count, .layers = length(here),
+                               .tail = par.count - par.tail_first};
+    if (out->layers > 0) out->layer = (par.tail_first - par.embedding_count) / out->layers; /* all are alike */
+    return WEFT_OK;
 }
 
 int64_t weft_model_params(const weft_model_config *config) { return weft_model_share_params(config, &weft_model_all); }

@@ -1,136 +1,136 @@
-/* adamw.c — one update of all weights: sum of gradients over ranks, one norm, clipping, AdamW.
+/* adamw.c — one norm, clipping, and AdamW on this rank's slices; the new weights go to the others.
  *
- * After the reduction every rank holds the whole gradient, so the norm is LOCAL and must never be summed
- * over ranks: sqrt(ranks) times too large, it would clip gradients that need none. Clipping is folded into
- * the update as a factor, which saves a pass over the gradients and leaves them as they were. */
-#include "optim/optim.h"
+ * Every rank adds the squares of elements whose sum it has and which its table counts as its own: so each parameter
+ * of the model is counted once, be it in slices over dp x cp, in parts over tp and pp, or in copies. Adding squares
+ * of what several ranks hold would give a norm sqrt(ranks) too large, and clip gradients that need none. Clipping is
+ * folded into the update as a factor, which saves a pass over the gradients and leaves them as they were. */
+#include "optim/optim_impl.h"
 
 #include <float.h>
 #include <math.h>
 
-struct weft_optim {
-    weft_ctx *ctx;
-    weft_arena *arena;
-    const weft_kern_ops *ops;
-    weft_dtype real; /* R */
-    const weft_spec *spec;
-    int n;
-    int64_t count;
-    weft_optim_options options;
-    void *moment[2]; /* [count] (R) */
-};
-
-/* One message of the reduction. Larger ones only hold more memory in the transport; at 4 MiB its
- * per-message cost is lost in the time of the copy. */
-enum { REDUCE_PIECE_BYTES = 4 << 20 };
-
-static void *at(const weft_optim *o, void *array, int64_t i)
-{
-    return (char *)array + (size_t)i * weft_dtype_size(o->real);
-}
-
-static const void *at_const(const weft_optim *o, const void *array, int64_t i)
-{
-    return (const char *)array + (size_t)i * weft_dtype_size(o->real);
-}
-
-static weft_status check_table(const weft_spec *spec, int n, int64_t count)
-{
-    for (int i = 0; i < n; i++)
-        if (spec[i].offset < 0 || spec[i].count < 0 || spec[i].count > count - spec[i].offset)
-            return weft_fail(WEFT_ERR_INTERNAL, "optimizer: %s lies outside the array of %lld weights", spec[i].name,
-                             (long long)count);
-    return WEFT_OK;
-}
-
-weft_status weft_optim_create(weft_optim **out, weft_ctx *ctx, const weft_kern *kern, weft_prec prec,
-                              const weft_spec *spec, int n, int64_t count, const weft_optim_options *options)
-{
-    weft_status st = WEFT_OK;
-    weft_arena *arena = NULL;
-    weft_optim *o = NULL;
-    WEFT_TRY(weft_optim_check(options));
-    WEFT_TRY(check_table(spec, n, count));
-    WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "optimizer", NULL));
-    WEFT_TRY_OR(st, WEFT_NEW0(arena, 1, "optimizer", &o), destroy_arena);
-    *o = (weft_optim){.ctx = ctx, .arena = arena, .ops = &kern->op[prec], .real = weft_prec_real(prec),
-                      .spec = spec, .n = n, .count = count, .options = *options};
-    for (int m = 0; m < 2; m++)
-        WEFT_TRY_OR(st,
-                    weft_arena_zalloc(arena, count, weft_dtype_size(o->real), m == 0 ? "first moment" : "second moment",
-                                      &o->moment[m]),
-                    destroy_arena);
-    *out = o;
-    return WEFT_OK;
-destroy_arena:
-    weft_arena_destroy(arena);
-    return st;
-}
-
-void weft_optim_destroy(weft_optim *o)
-{
-    if (o) weft_arena_destroy(o->arena); /* holds o itself */
-}
-
-void *weft_optim_state(weft_optim *o, int which) { return which == 0 || which == 1 ? o->moment[which] : NULL; }
-
-weft_status weft_optim_reduce(weft_optim *o, weft_comm *dp_cp, void *gradients)
-{
-    const int64_t piece = REDUCE_PIECE_BYTES / (int64_t)weft_dtype_size(o->real);
-    weft_place(weft_comm_world(dp_cp), "reduce gradients", -1, -1);
-    for (int64_t i = 0; i < o->count; i += piece)
-        WEFT_TRY(weft_all_reduce(dp_cp, at(o, gradients, i), weft_min_i64(piece, o->count - i), o->real, WEFT_SUM));
-    return WEFT_OK;
-}
-
-double weft_optim_norm(const weft_optim *o, const void *gradients)
+weft_status weft_optim_norm(weft_optim *o, double scale, double *norm)
 {
     double sum = 0;
     weft_part outer = weft_part_begin(&o->ctx->parts, WEFT_PART_OPTIMIZER);
-    for (int i = 0; i < o->n; i++)
-        sum += o->ops->sumsq(at_const(o, gradients, o->spec[i].offset), o->spec[i].count, o->ctx->threads);
+    for (int i = 0; i < o->n_counted; i++) {
+        const weft_piece *p = &o->counted[i];
+        sum += o->ops->sumsq(weft__r_at(o, o->parts.gradients, weft__piece_at(o, p)), p->count, o->ctx->threads);
+    }
     weft_part_end(&o->ctx->parts, outer);
     if (WEFT_PLANTED(norm_counted_twice)) sum *= 2;
-    return sqrt(sum);
+    if (o->parts.mesh) WEFT_TRY(weft_all_reduce(o->parts.mesh->all, &sum, 1, WEFT_F64, WEFT_SUM));
+    *norm = sqrt(sum) / scale;
+    return WEFT_OK;
+}
+
+/* ---- a norm that is not finite ------------------------------------------------------------------------- */
+
+typedef struct spoiler {     /* the first bad gradient in the order of the whole model */
+    int64_t number, element; /* tensor of the model, element of the whole tensor; INT64_MAX: none */
+    const weft_spec *spec;
+    double value;
+} spoiler;
+
+static spoiler find_spoiler(const weft_optim *o)
+{
+    spoiler first = {.number = INT64_MAX, .element = INT64_MAX};
+    for (int i = 0; i < o->n_counted; i++) {
+        const weft_piece *p = &o->counted[i];
+        const weft_spec *s = &o->parts.spec[p->spec];
+        const void *g = weft__r_at(o, o->parts.gradients, weft__piece_at(o, p));
+        int64_t bad = o->real == WEFT_F64 ? weft_guard_f64(g, p->count, DBL_MAX) : weft_guard_f32(g, p->count, FLT_MAX);
+        if (bad < 0) continue;
+        weft_spec_walk walk = weft_spec_walk_of(s, p->first + bad, 1);
+        weft_stretch at;
+        weft_spec_walk_next(&walk, &at);
+        spoiler x = {s->number, at.whole, s, weft_load(g, o->real, bad)};
+        if (x.number < first.number || (x.number == first.number && x.element < first.element)) first = x;
+    }
+    return first;
+}
+
+/* Keeps what is first of all ranks: another rank's is only a place, without spec. */
+static weft_status first_of_all(const weft_optim *o, spoiler *x)
+{
+    int64_t number = x->number, element = x->element;
+    if (!o->parts.mesh) return WEFT_OK;
+    WEFT_TRY(weft_all_reduce(o->parts.mesh->all, &number, 1, WEFT_I64, WEFT_MIN));
+    if (number != x->number) element = INT64_MAX;
+    WEFT_TRY(weft_all_reduce(o->parts.mesh->all, &element, 1, WEFT_I64, WEFT_MIN));
+    if (number != x->number || element != x->element) x->spec = NULL;
+    x->number = number;
+    x->element = element;
+    return WEFT_OK;
 }
 
 /* Names the first value that spoils the norm: "the norm is NaN" alone sends people searching for days. */
-static weft_status refuse_norm(const weft_optim *o, const void *gradients, double norm, int64_t step)
+static weft_status refuse_norm(const weft_optim *o, double norm, int64_t step)
 {
-    for (int i = 0; i < o->n; i++) {
-        const weft_spec *s = &o->spec[i];
-        const void *g = at_const(o, gradients, s->offset);
-        int64_t bad = o->real == WEFT_F64 ? weft_guard_f64(g, s->count, DBL_MAX) : weft_guard_f32(g, s->count, FLT_MAX);
-        if (bad >= 0)
-            return weft_fail(
-                WEFT_ERR_NUMERIC,
-                "step %lld: the gradient norm is %g: grad.%s holds %g at element %lld; the weights were not "
-                "changed",
-                (long long)step, norm, s->name, weft_load(g, o->real, bad), (long long)bad);
-    }
-    return weft_fail(WEFT_ERR_NUMERIC,
-                     "step %lld: the gradient norm is %g though every gradient is finite; the weights "
-                     "were not changed",
-                     (long long)step, norm);
+    spoiler x = find_spoiler(o);
+    weft_status st = WEFT_OK;
+    WEFT_TRY(first_of_all(o, &x));
+    if (x.number == INT64_MAX)
+        return weft_fail(WEFT_ERR_NUMERIC,
+                         "step %lld: the gradient norm is %g though every gradient is finite; the weights "
+                         "were not changed",
+                         (long long)step, norm);
+    if (x.spec)
+        st = weft_fail(WEFT_ERR_NUMERIC,
+                       "step %lld: the gradient norm is %g: grad.%s holds %g at element %lld; the weights were not "
+                       "changed",
+                       (long long)step, norm, x.spec->name, x.value, (long long)x.element);
+    return o->parts.mesh ? weft_agree(o->parts.mesh->all, st) : st;
 }
 
-weft_status weft_optim_update(weft_optim *o, void *weights, const void *gradients, double norm, double lr, int64_t step)
+/* ---- update --------------------------------------------------------------------------------------------- */
+
+static void update_bucket(weft_optim *o, const weft__bucket *b, weft_adamw_args *args)
+{
+    weft_part outer = weft_part_begin(&o->ctx->parts, WEFT_PART_OPTIMIZER);
+    for (int i = b->first_piece; i < b->first_piece + b->pieces; i++) {
+        const weft_piece *p = &o->piece[i];
+        int64_t at = weft__piece_at(o, p);
+        args->weight_decay = o->parts.spec[p->spec].decay ? o->options.weight_decay : 0.0;
+        o->ops->adamw(weft__r_at(o, o->parts.weights, at), weft__r_at(o, o->parts.gradients, at), p->data,
+                      o->second[i].data, p->count, args, o->ctx->threads);
+    }
+    weft_part_end(&o->ctx->parts, outer);
+}
+
+/* While one bucket's weights travel the next one is updated. */
+static weft_status update_all(weft_optim *o, weft_adamw_args *args)
+{
+    const bool sliced = o->stream && o->options.zero == 1;
+    void *w = o->parts.weights;
+    int64_t last = -1;
+    if (o->parts.mesh) weft_place(o->parts.mesh->world, "gather weights", -1, -1);
+    for (int i = 0; i < o->parts.buckets; i++) {
+        weft__bucket *b = &o->bucket[i];
+        update_bucket(o, b, args);
+        if (!sliced || b->count == 0) continue;
+        WEFT_TRY(weft_stream_all_gather(o->stream, weft__r_at(o, w, b->slice), weft__r_at(o, w, b->begin), NULL,
+                                        b->count, o->real, &b->back));
+        last = b->back;
+    }
+    return last < 0 ? WEFT_OK : weft_stream_finish(o->stream, last);
+}
+
+weft_status weft_optim_update(weft_optim *o, double norm, double scale, double lr, int64_t step)
 {
     const weft_optim_options *p = &o->options;
     if (step < 1) return weft_fail(WEFT_ERR_REFUSED, "optimizer: step %lld; steps count from 1", (long long)step);
     if (!(lr >= 0) || isinf(lr))
         return weft_fail(WEFT_ERR_REFUSED, "optimizer: learning rate %g at step %lld", lr, (long long)step);
-    if (!isfinite(norm)) return refuse_norm(o, gradients, norm, step);
-    weft_adamw_args args = {.lr = lr, .beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps, .gscale = 1.0,
-                            .c1 = 1.0 - pow(p->beta1, (double)step), .c2 = 1.0 - pow(p->beta2, (double)step)};
+    if (!isfinite(norm)) return refuse_norm(o, norm, step);
+    weft_adamw_args args = {.lr = lr,
+                            .beta1 = p->beta1,
+                            .beta2 = p->beta2,
+                            .eps = p->eps,
+                            .gscale = 1.0,
+                            .c1 = 1.0 - pow(p->beta1, (double)step),
+                            .c2 = 1.0 - pow(p->beta2, (double)step)};
     if (p->clip > 0) args.gscale = fmin(1.0, p->clip / (norm + 1e-6));
-    weft_part outer = weft_part_begin(&o->ctx->parts, WEFT_PART_OPTIMIZER);
-    for (int i = 0; i < o->n; i++) {
-        const weft_spec *s = &o->spec[i];
-        args.weight_decay = s->decay ? p->weight_decay : 0.0;
-        o->ops->adamw(at(o, weights, s->offset), at_const(o, gradients, s->offset), at(o, o->moment[0], s->offset),
-                      at(o, o->moment[1], s->offset), s->count, &args, o->ctx->threads);
-    }
-    weft_part_end(&o->ctx->parts, outer);
-    return WEFT_OK;
+    args.gscale /= scale;
+    return update_all(o, &args);
 }

@@ -20,6 +20,9 @@ weft_status weft_optim_check(const weft_optim_options *o)
     WEFT_TRY(check_number("epsilon", o->eps, tiny, huge, "> 0"));
     WEFT_TRY(check_number("weight decay", o->weight_decay, 0, huge, ">= 0"));
     WEFT_TRY(check_number("clipping norm", o->clip, 0, huge, ">= 0 (0: no clipping)"));
+    if (o->zero < 0 || o->zero > 1)
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "optimizer: ZeRO stage %d; 0 (every rank holds all moments) and 1 (its slice) work", o->zero);
     if (o->min_lr > o->lr)
         return weft_fail(WEFT_ERR_REFUSED, "optimizer: the least learning rate %.15g is above the learning rate %.15g",
                          o->min_lr, o->lr);

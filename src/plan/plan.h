@@ -12,9 +12,16 @@ typedef struct weft_plan_state { /* bytes on one rank that stay from step to ste
     int64_t moments;   /* AdamW's two, R                                   */
 } weft_plan_state;
 
-/* Every rank of dp x cp holds the same share of the model; R is 8 bytes for fp64 and 4 otherwise. train false: no
- * gradients, no moments. Refuses sizes that do not fit into 64 bits. */
-weft_status weft_plan_state_bytes(const weft_model_config *config, const weft_model_share *share, weft_prec prec,
+/* Where a rank stands: its share of the model, and which of the ranks of dp x cp it is, which have the same share. */
+typedef struct weft_plan_rank {
+    weft_model_share share;
+    int ranks, rank;
+    int zero;          /* ZeRO stage: with 1 the moments are those of its slices */
+} weft_plan_rank;
+weft_plan_rank weft_plan_rank_of(const weft_mesh *mesh, bool sequence_parallel, int zero); /* LOCAL */
+/* R is 8 bytes for fp64 and 4 otherwise. train false: no gradients, no moments. Refuses sizes that do not fit into 64
+ * bits. LOCAL, pure */
+weft_status weft_plan_state_bytes(const weft_model_config *config, weft_prec prec, const weft_plan_rank *rank,
                                   bool train, weft_plan_state *out);
 int64_t weft_plan_state_total(const weft_plan_state *s);
 

@@ -186,8 +186,38 @@ weft_status weft_engine_forward(weft_engine *e, const weft_engine_pass *pass, co
     return weft_model_forward(e->model, &micro, pass->for_backward, pass->grad_scale, nll_sum, pass->token_nll);
 }
 
+typedef struct outlet { /* of gradients that are final */
+    weft_model *model;
+    weft_optim *optim;
+    weft_status st;
+} outlet;
+
+/* The guard sees a range before any of it leaves this rank. What it refuses stays here; the others learn of it when
+ * this rank fails, after its pass. */
+static void gradients_final(void *ud, int64_t offset, int64_t count)
+{
+    outlet *x = ud;
+    if (x->st >= 0) x->st = weft_model_guard_gradients(x->model, offset, count);
+    if (x->st >= 0) weft_optim_ready(x->optim, offset, count);
+}
+
 weft_status weft_engine_backward(weft_engine *e, const weft_engine_pass *pass)
 {
     weft_micro micro = micro_of(e, pass);
-    return weft_model_backward(e->model, &micro, pass->stream, pass->ready, pass->ready_ud);
+    outlet x = {e->model, pass->optim, WEFT_OK};
+    WEFT_TRY(weft_model_backward(e->model, &micro, pass->stream, pass->optim ? gradients_final : NULL, &x));
+    return x.st;
+}
+
+weft_status weft_engine_optimizer(weft_engine *e, const weft_optim_options *options, weft_optim **out)
+{
+    weft_optim_options oo = *options;
+    weft_optim_parts parts = {.prec = e->run->prec, .count = weft_model_weight_count(e->model),
+                              .weights = weft_model_weights(e->model), .gradients = weft_model_gradients(e->model),
+                              .mesh = &e->mesh};
+    parts.spec = weft_model_spec(e->model, &parts.n);
+    parts.bucket = weft_model_buckets(e->model, &parts.buckets);
+    oo.zero = (int)e->run->o->zero_stage;
+    oo.overlap = e->run->o->overlap_grad_reduce;
+    return weft_optim_create(out, e->ctx, &e->kern, &parts, &oo);
 }

@@ -157,6 +157,13 @@ static const weft_opt table[] = {
     {"spike.policy", "spike-policy", NULL, WEFT_OPT_ENUM, OFF(spike_policy), "warn", "warn|skip|stop", NO_LIMIT,
      "on a spike: say so, leave the step's update out, or end the run", T},
 
+    {"optim.zero_stage", "zero-stage", "zero", WEFT_OPT_INT, OFF(zero_stage), "1", NULL, 0, 1,
+     "ZeRO: 1 keeps moments of a slice on each rank of dp x cp, which updates it; 0 all on every rank (same bits)",
+     T | V},
+    {"optim.overlap_grad_reduce", "overlap-grad-reduce", NULL, WEFT_OPT_BOOL, OFF(overlap_grad_reduce), "true", NULL,
+     NO_LIMIT, "sum gradients over ranks while backward goes on (--no-overlap-grad-reduce: afterwards, same bits)",
+     T | V},
+
     {"eval.interval", "eval-interval", NULL, WEFT_OPT_INT, OFF(eval_interval), "0", NULL, 0, 1e12,
      "evaluate every so many steps (0: at the end only)", T},
     {"eval.sequences", "eval-sequences", NULL, WEFT_OPT_INT, OFF(eval_sequences), "8", NULL, 0, 1e12,

@@ -123,7 +123,7 @@ static weft_status backward(work *w, const weft_sched_op *o)
 {
     weft_engine_pass pass = pass_of(w, o);
     pass.stream = place_of(&w->p->gradient, o->micro);
-    if (o->micro == w->micros - 1) pass.ready = w->job->ready, pass.ready_ud = w->job->ready_ud;
+    if (o->micro == w->micros - 1) pass.optim = w->job->optim;
     return weft_engine_backward(w->p->e, &pass);
 }
 

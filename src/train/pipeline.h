@@ -20,8 +20,7 @@ typedef struct weft_pipeline_job {
     void (*done)(void *ud, int64_t micro, int slot);
     void *ud;
     void *token_nll;               /* (R) [rows of this rank at most]: of the forward pass that ran last, or NULL */
-    weft_grad_ready ready;         /* during the last backward pass, when ranges are final for the step; or NULL */
-    void *ready_ud;
+    weft_optim *optim;             /* begins its sums during the last backward pass; or NULL */
 } weft_pipeline_job;
 
 typedef struct weft_pipeline weft_pipeline;

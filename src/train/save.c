@@ -20,10 +20,11 @@ static const saved_type *type_of(const char *name)
     return &types[0];
 }
 
-weft_status weft__moments(weft_trainer *t, int which, weft_held *out)
+void weft__moments(weft_trainer *t, int which, weft_held *out)
 {
-    WEFT_TRY(weft_engine_held(&t->engine, weft_optim_state(t->optim, which), out));
-    return WEFT_OK;
+    *out = (weft_held){.dtype = weft_prec_real(t->run->prec), .copies = t->run->o->zero_stage == 0};
+    out->spec = weft_model_spec(t->engine.model, &out->n);
+    out->piece = weft_optim_state(t->optim, which, &out->pieces);
 }
 
 /* Weights, moments, and the weights once more in R where the model's file rounds them. */
@@ -35,7 +36,7 @@ static weft_status arrays(weft_trainer *t, weft_dtype file, weft_ckpt_array *arr
     array[0] = (weft_ckpt_array){"", file, weights};
     *n = 1;
     for (int which = 0; which < 2; which++) {
-        WEFT_TRY(weft__moments(t, which, &moment));
+        weft__moments(t, which, &moment);
         array[(*n)++] = (weft_ckpt_array){which ? WEFT__MOMENT_2 : WEFT__MOMENT_1, R, moment};
     }
     if (weft_dtype_size(file) < weft_dtype_size(R)) array[(*n)++] = (weft_ckpt_array){WEFT__MASTER, R, weights};

@@ -74,6 +74,7 @@ static weft_status run_passes(weft_trainer *t, int64_t valid, double *nll)
     const weft_pipeline_job job = {
         .sequences = t->accumulation * B, .B = B, .backward = true,
         .grad_scale = t->numerics.scaler.scale / (double)valid, .batch = batch_of_step, .done = keep_area, .ud = t,
+        .optim = t->optim,
     };
     t->engine.step = t->step;
     return weft_pipeline_run(t->pipeline, &job, nll);
@@ -81,41 +82,49 @@ static weft_status run_passes(weft_trainer *t, int64_t valid, double *nll)
 
 static weft_status update(weft_trainer *t, weft_record *r)
 {
-    void *gradients = weft_model_gradients(t->engine.model);
     double scale = t->numerics.scaler.scale; /* before the step's norm changes it */
     r->lr = weft_lr_at(&t->optim_options, t->step);
-    WEFT_TRY(weft_model_guard_gradients(t->engine.model, 0, weft_model_weight_count(t->engine.model)));
-    WEFT_TRY(weft_engine_add_ends(&t->engine));
-    WEFT_TRY(weft_optim_reduce(t->optim, t->engine.mesh.dp_cp, gradients));
+    WEFT_TRY(weft_optim_reduce(t->optim));
     WEFT_TRY(weft__numerics_judge(t, r));
     if (r->skip) return WEFT_OK;
-    if (scale != 1)
-        t->engine.kern.op[t->run->prec].scale(gradients, 1 / scale, weft_model_weight_count(t->engine.model),
-                                              t->ctx->threads);
-    WEFT_TRY(weft_engine_norm(&t->engine, &r->grad_norm));
+    WEFT_TRY(weft_optim_norm(t->optim, scale, &r->grad_norm));
     WEFT_TRY(weft__numerics_norm(t, r));
     if (r->skip) return WEFT_OK;
-    WEFT_TRY(weft_optim_update(t->optim, weft_model_weights(t->engine.model), gradients, r->grad_norm, r->lr,
-                               ++t->numerics.updates));
+    WEFT_TRY(weft_optim_update(t->optim, r->grad_norm, scale, r->lr, ++t->numerics.updates));
     weft_model_weights_changed(t->engine.model);
     return WEFT_OK;
 }
 
-static void fill_record(weft_trainer *t, weft_record *r, double begin, const weft_counters *before)
+typedef struct moment { /* what a step's figures are differences of */
+    double now, waited; /* waited: for sums of gradients, and for weights of other ranks */
+    weft_counters counters;
+} moment;
+
+static moment moment_of(const weft_trainer *t)
 {
-    weft_counters after;
-    weft_world_counters(t->world, &after);
+    moment m = {.now = weft_now(&t->ctx->clock)};
+    double under_way;
+    weft_optim_seconds(t->optim, &under_way, &m.waited);
+    weft_world_counters(t->world, &m.counters);
+    return m;
+}
+
+static void fill_record(weft_trainer *t, weft_record *r, const moment *begin)
+{
+    const moment end = moment_of(t);
+    const weft_counters *before = &begin->counters, *after = &end.counters;
     const weft_run_options *o = t->run->o;
     r->step = t->step;
     r->steps = o->steps;
     r->ranks = t->ctx->world;
     r->skips = t->numerics.skips;
-    r->seconds = weft_now(&t->ctx->clock) - begin;
+    r->seconds = end.now - begin->now;
     r->tokens = t->accumulation * o->micro_batch * o->seq_length * t->run->mesh.dp;
-    r->comm_share = (after.flight_seconds - before->flight_seconds) / r->seconds;
-    r->exposed_share = (after.exposed_seconds - before->exposed_seconds) / r->seconds;
-    r->bytes_logical = after.bytes_logical - before->bytes_logical;
-    r->messages = after.messages - before->messages;
+    r->comm_share = (after->flight_seconds - before->flight_seconds) / r->seconds;
+    r->exposed_share = (after->exposed_seconds - before->exposed_seconds) / r->seconds;
+    r->reduce_exposed_share = (end.waited - begin->waited) / r->seconds;
+    r->bytes_logical = after->bytes_logical - before->bytes_logical;
+    r->messages = after->messages - before->messages;
     r->memory_bytes = (double)t->ctx->mem.peak + (double)weft_gemm_bytes(t->engine.gemm);
     r->resident_bytes = weft_resident_bytes();
     r->eta_seconds = r->seconds * (double)(o->steps - t->step);
@@ -162,9 +171,8 @@ static void advance(weft_trainer *t, const weft_record *r)
 
 weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
 {
-    double begin = weft_now(&t->ctx->clock), attention = t->ctx->attention_seconds, nll = 0;
-    weft_counters before;
-    weft_world_counters(t->world, &before);
+    double attention = t->ctx->attention_seconds, nll = 0;
+    const moment begin = moment_of(t);
     *r = (weft_record){0};
     weft__numerics_begin(t, r);
     bool reversed = WEFT_PLANTED(reversed_groups) && t->ctx->rank == 1;
@@ -182,6 +190,6 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
     }
     WEFT_TRY(measure_imbalance(t, attention, r));
     advance(t, r);
-    fill_record(t, r, begin, &before);
+    fill_record(t, r, &begin);
     return WEFT_OK;
 }

@@ -48,7 +48,6 @@ static weft_status open(bench *b, weft_world *world)
 {
     const weft_run_options *o = b->run->o;
     weft_model_config config;
-    int n = 0;
     WEFT_TRY(weft_run_model_config(b->run, &config));
     WEFT_TRY(make_batch(b, config.V));
     const int64_t docs = b->short_docs.first[o->micro_batch]; /* at most as many as offsets */
@@ -62,25 +61,21 @@ static weft_status open(bench *b, weft_world *world)
                                    .weight_decay = o->weight_decay,
                                    .clip = o->clip,
                                    .decay_steps = 1};
-    const weft_spec *spec = weft_model_spec(b->engine.model, &n);
-    return weft_optim_create(&b->optim, b->ctx, &b->engine.kern, b->run->prec, spec, n,
-                             weft_model_weight_count(b->engine.model), &oo);
+    return weft_engine_optimizer(&b->engine, &oo, &b->optim);
 }
 
 static weft_status one_step(bench *b, const weft_docs *docs)
 {
     weft_model *m = b->engine.model;
-    void *gradients = weft_model_gradients(m);
-    double n = (double)(docs->B * docs->T), nll = 0;
+    double n = (double)(docs->B * docs->T), nll = 0, norm;
     weft_guard_begin(&b->ctx->guard, b->step + 1, 1, false);
     weft_model_zero_gradients(m);
-    const weft_engine_pass pass = {.for_backward = true, .grad_scale = 1 / n};
+    const weft_engine_pass pass = {.for_backward = true, .grad_scale = 1 / n, .optim = b->optim};
     WEFT_TRY(weft_engine_forward(&b->engine, &pass, b->token, b->target, docs, &nll));
     WEFT_TRY(weft_engine_backward(&b->engine, &pass));
-    WEFT_TRY(weft_model_guard_gradients(m, 0, weft_model_weight_count(m)));
-    WEFT_TRY(weft_optim_reduce(b->optim, b->engine.mesh.dp_cp, gradients));
-    double norm = weft_optim_norm(b->optim, gradients);
-    WEFT_TRY(weft_optim_update(b->optim, weft_model_weights(m), gradients, norm, b->run->o->lr, ++b->step));
+    WEFT_TRY(weft_optim_reduce(b->optim));
+    WEFT_TRY(weft_optim_norm(b->optim, 1, &norm));
+    WEFT_TRY(weft_optim_update(b->optim, norm, 1, b->run->o->lr, ++b->step));
     weft_model_weights_changed(m);
     b->loss = nll / n;
     return WEFT_OK;

@@ -34,7 +34,8 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
 
     int64_t steps, seq_length, micro_batch, global_batch, compare_steps;
     double lr, min_lr, beta1, beta2, adam_eps, weight_decay, clip;
-    int64_t warmup_steps, decay_steps;
+    int64_t warmup_steps, decay_steps, zero_stage;
+    bool overlap_grad_reduce;
     const char *loss_scale, *guard, *spike_policy;
     double guard_limit, spike_zscore;
     int64_t loss_scale_interval, spike_window, spike_warmup;
@@ -146,8 +147,8 @@ typedef struct weft_engine_pass {
     double grad_scale;
     void *token_nll;         /* [rows] (R) or NULL */
     void *stream;            /* backward: the gradient that travels (weft_model_backward) */
-    weft_grad_ready ready;   /* or NULL */
-    void *ready_ud;
+    weft_optim *optim;       /* backward: the last of a step, so each range of gradients goes on to the sum over ranks
+                                as soon as it is final, past the numerics guard; or NULL */
 } weft_engine_pass;
 
 /* Cuts docs->B whole sequences (token, target [B*T]) over the cp ranks and runs this rank's part. COLLECTIVE over
@@ -157,10 +158,9 @@ weft_status weft_engine_forward(weft_engine *e, const weft_engine_pass *pass, co
 /* The backward pass of the micro-batch in pass->slot: adds to the gradients. COLLECTIVE over tp x cp. */
 weft_status weft_engine_backward(weft_engine *e, const weft_engine_pass *pass);
 
-/* Adds the gradients of a tied embedding that is on the first and on the last stage. COLLECTIVE over the world */
-weft_status weft_engine_add_ends(weft_engine *e);
-/* The norm of gradients that are summed over dp x cp, each parameter of the model once. COLLECTIVE over the world */
-weft_status weft_engine_norm(weft_engine *e, double *norm);
+/* The optimizer of the model's weights over the mesh; ZeRO stage and overlap are the run's. COLLECTIVE over the
+ * world */
+weft_status weft_engine_optimizer(weft_engine *e, const weft_optim_options *options, weft_optim **out);
 
 /* ---- trainer -------------------------------------------------------------------------------------- */
 

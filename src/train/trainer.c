@@ -57,8 +57,6 @@ static weft_status open_weights(weft_trainer *t)
 static weft_status open_optimizer(weft_trainer *t)
 {
     const weft_run_options *o = t->run->o;
-    int n = 0;
-    const weft_spec *spec = weft_model_spec(t->engine.model, &n);
     int64_t warmup = o->warmup_steps >= 0 ? o->warmup_steps : weft_min_i64(o->steps / 10, 200);
     t->optim_options = (weft_optim_options){.lr = o->lr,
                                             .min_lr = o->min_lr,
@@ -70,8 +68,7 @@ static weft_status open_optimizer(weft_trainer *t)
                                             .warmup_steps = warmup,
                                             .decay_steps = o->decay_steps ? o->decay_steps : o->steps};
     WEFT_TRY(weft_optim_check(&t->optim_options));
-    return weft_optim_create(&t->optim, t->ctx, &t->engine.kern, t->run->prec, spec, n,
-                             weft_model_weight_count(t->engine.model), &t->optim_options);
+    return weft_engine_optimizer(&t->engine, &t->optim_options, &t->optim);
 }
 
 static weft_status open_all(weft_trainer *t, weft_world *world, bool train)

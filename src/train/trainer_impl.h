@@ -52,7 +52,7 @@ weft_status weft__numerics_norm(weft_trainer *t, weft_record *r);
 #define WEFT__MOMENT_1 "exp_avg."
 #define WEFT__MOMENT_2 "exp_avg_sq."
 #define WEFT__MASTER "master."
-/* This rank's part of a moment (0 first, 1 second); it lives as long as the engine's arena is not released. LOCAL */
-weft_status weft__moments(weft_trainer *t, int which, weft_held *out);
+/* This rank's slices of a moment (0 first, 1 second), which live in the optimizer. LOCAL */
+void weft__moments(weft_trainer *t, int which, weft_held *out);
 
 #endif

@@ -17,6 +17,7 @@ typedef struct weft_checker { /* a model that is run on a case */
     const weft_run *run;
     weft_engine e;
     weft_pipeline *pipeline;
+    weft_optim *optim;     /* sums what a run leaves; NULL: nobody does */
     const weft_spec *spec; /* [n] of this rank */
     int n;
     weft_spec *whole;      /* [n_whole] of the model */
@@ -29,7 +30,7 @@ typedef struct weft_checker { /* a model that is run on a case */
 } weft_checker;
 weft_status weft_checker_open(weft_checker *k, weft_world *world, const weft_run *run, const char *dir,
                               const weft_model_config *config, const weft_case *c);
-/* Loss, nll per token, gradients (not yet summed over ranks). COLLECTIVE */
+/* Loss, nll per token, gradients (their sums over ranks have begun at most). COLLECTIVE */
 weft_status weft_checker_run(weft_checker *k);
 /* After the sums: makes them whole. COLLECTIVE */
 weft_status weft_checker_gradients(weft_checker *k);

@@ -121,7 +121,7 @@ weft_status weft_checker_run(weft_checker *k)
     memset(k->token_nll, 0, (size_t)(c->B * c->T) * weft_dtype_size(R));
     const weft_pipeline_job job = {.sequences = last - first, .B = k->micro_batch, .backward = true,
                                    .grad_scale = 1.0 / (double)c->valid, .batch = batch_of_case, .done = keep_nll,
-                                   .ud = k, .token_nll = k->mine};
+                                   .ud = k, .token_nll = k->mine, .optim = k->optim};
     WEFT_TRY(weft_pipeline_run(k->pipeline, &job, &k->loss));
     WEFT_TRY(weft_all_reduce(k->e.mesh.dp_cp, &k->loss, 1, WEFT_F64, WEFT_SUM));
     k->loss /= (double)c->valid;
@@ -152,15 +152,6 @@ weft_status weft_checker_gradients(weft_checker *k)
     WEFT_TRY(weft_engine_held(&k->e, weft_model_gradients(k->e.model), &held));
     k->gradients = c.data;
     return weft_gather_each(&k->e.mesh, &held, k->whole, k->n_whole, collect, &c);
-}
-
-static weft_status reduce_gradients(weft_checker *k, const weft_optim_options *oo, weft_optim **optim)
-{
-    WEFT_TRY(weft_optim_create(optim, k->e.ctx, &k->e.kern, k->run->prec, k->spec, k->n,
-                               weft_model_weight_count(k->e.model), oo));
-    WEFT_TRY(weft_engine_add_ends(&k->e));
-    WEFT_TRY(weft_optim_reduce(*optim, k->e.mesh.dp_cp, weft_model_gradients(k->e.model)));
-    return weft_checker_gradients(k);
 }
 
 /* ---- comparisons ---------------------------------------------------------------------------------- */
@@ -249,7 +240,7 @@ static weft_status write_out(weft_checker *k, const char *path)
     return weft_st_write(path, entries, k->n_whole + 1, NULL);
 }
 
-static weft_status run_trajectory(weft_checker *k, const weft_trajectory *t, weft_optim *optim, weft_report *report)
+static weft_status run_trajectory(weft_checker *k, const weft_trajectory *t, weft_report *report)
 {
     limits lim = limits_of(k->run, false);
     char name[64];
@@ -258,17 +249,15 @@ static weft_status run_trajectory(weft_checker *k, const weft_trajectory *t, wef
             snprintf(name, sizeof name, "step %lld of %lld", (long long)s, (long long)t->steps);
             weft_report_stage(report, name);
             WEFT_TRY(weft_checker_run(k));
-            WEFT_TRY(weft_engine_add_ends(&k->e));
-            WEFT_TRY(weft_optim_reduce(optim, k->e.mesh.dp_cp, weft_model_gradients(k->e.model)));
+            WEFT_TRY(weft_optim_reduce(k->optim));
         }
         double norm = 0;
-        WEFT_TRY(weft_engine_norm(&k->e, &norm));
+        WEFT_TRY(weft_optim_norm(k->optim, 1, &norm));
         snprintf(name, sizeof name, "step %lld loss", (long long)s);
         WEFT_TRY(weft_report_add(report, name, fabs(k->loss - t->loss[s]), lim.loss));
         snprintf(name, sizeof name, "step %lld grad_norm", (long long)s);
         WEFT_TRY(weft_report_add(report, name, fabs(norm - t->norm[s]) / t->norm[s], lim.norm));
-        WEFT_TRY(weft_optim_update(optim, weft_model_weights(k->e.model), weft_model_gradients(k->e.model), norm,
-                                   t->options.lr, s + 1));
+        WEFT_TRY(weft_optim_update(k->optim, norm, 1, t->options.lr, s + 1));
         weft_model_weights_changed(k->e.model);
     }
     return WEFT_OK;
@@ -333,12 +322,14 @@ static weft_status judge_together(weft_checker *k, const char *dir, weft_report 
 static weft_status check_case(weft_checker *k, const char *dir, weft_report *report, weft_arena *arena)
 {
     weft_trajectory t = {0};
-    weft_optim *optim = NULL;
     weft_status st;
     WEFT_TRY(weft_trajectory_read(&t, arena, weft_st_path(k->c->file)));
+    WEFT_TRY(weft_engine_optimizer(&k->e, &t.options, &k->optim));
     weft_report_stage(report, "forward and backward");
-    WEFT_TRY(weft_checker_run(k));
-    WEFT_TRY_OR(st, reduce_gradients(k, &t.options, &optim), out);
+    WEFT_TRY_OR(st, weft_checker_run(k), out);
+    WEFT_TRY_OR(st, weft_optim_reduce(k->optim), out);
+    WEFT_TRY_OR(st, weft_optim_gather_gradients(k->optim), out);
+    WEFT_TRY_OR(st, weft_checker_gradients(k), out);
     weft_report_stage(report, "comparing");
     WEFT_TRY_OR(st, judge_together(k, dir, report, !t.steps && !holds_expected_values(k->c->file)), out);
     if (k->e.ctx->rank == 0) {
@@ -346,10 +337,11 @@ static weft_status check_case(weft_checker *k, const char *dir, weft_report *rep
         weft_text_add(&report->note, "plan      ");
         weft_text_add(&report->note, "%s", k->e.plan.data ? k->e.plan.data : "");
     }
-    if (t.steps) WEFT_TRY_OR(st, run_trajectory(k, &t, optim, report), out);
+    if (t.steps) WEFT_TRY_OR(st, run_trajectory(k, &t, report), out);
     st = weft_report_share(k->e.mesh.all, report);
 out:
-    if (optim) weft_optim_destroy(optim);
+    weft_optim_destroy(k->optim);
+    k->optim = NULL;
     return st;
 }
 

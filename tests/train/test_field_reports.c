@@ -73,7 +73,8 @@ static result run(int ranks, const char *data, bool zero, const char *const *ext
     const char *common[] = {"--data", test_dir_file(&dir, data), "--vocab-size", "11", "--hidden-size", "8",
                             "--num-layers", "2", "--num-attention-heads", "4", "--num-query-groups", "2",
                             "--ffn-hidden-size", "12", "--seq-length", "16", "--steps", "3", "--warmup-steps", "0",
-                            "--valid-fraction", zero ? "0.3" : "0", "--precision", "fp64", "--timeout", "20"};
+                            "--valid-fraction", zero ? "0.3" : "0", "--precision", "fp64", "--timeout", "20",
+                            "--zero-stage", "0"}; /* all sums on every rank, to look at */
     test_run t;
     result r = {.zero = zero};
     test_run_open_more(&t, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, extra);
@@ -140,16 +141,19 @@ typedef struct toy { double mean[4]; int dp; } toy;
 static weft_status toy_rank(weft_ctx *ctx, weft_world *world, void *ud)
 {
     toy *x = ud;
-    static const weft_spec one = {.name = "w", .nd = 1, .shape = {1}, .count = 1};
+    static const weft_spec one = {.name = "w", .nd = 1, .shape = {1}, .count = 1, .cut_dim = -1, .own_count = 1};
     static const weft_optim_options options = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+    static const int64_t bounds[] = {0, 1};
     weft_mesh mesh;
     weft_kern kern;
     weft_optim *optim;
-    double g = (2 * ctx->rank + 1 + 2 * ctx->rank + 2) / 8.0;
+    double g = (2 * ctx->rank + 1 + 2 * ctx->rank + 2) / 8.0, w = 0;
     WEFT_TRY(weft_kern_init(&kern, weft_isa_best()));
     WEFT_TRY(weft_mesh_create(&mesh, world, (weft_mesh_shape){.tp = 1, .pp = 1, .dp = x->dp, .cp = 4 / x->dp}));
-    WEFT_TRY(weft_optim_create(&optim, ctx, &kern, WEFT_PREC_F64, &one, 1, 1, &options));
-    weft_status st = weft_optim_reduce(optim, mesh.dp_cp, &g);
+    weft_optim_parts parts = {.prec = WEFT_PREC_F64, .spec = &one, .n = 1, .count = 1, .weights = &w, .gradients = &g,
+                              .bucket = bounds, .buckets = 1, .mesh = &mesh};
+    WEFT_TRY(weft_optim_create(&optim, ctx, &kern, &parts, &options));
+    weft_status st = weft_optim_reduce(optim);
     x->mean[ctx->rank] = g;
     weft_optim_destroy(optim);
     weft_mesh_destroy(&mesh);
