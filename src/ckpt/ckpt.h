@@ -145,8 +145,8 @@ void weft_ckpt_tell(const weft_ckpt *c, weft_ckpt_about *out);
 weft_status weft_ckpt_verify(const weft_ckpt *c, int part, int parts);
 /* A small file of it, as text that the caller frees. LOCAL */
 weft_status weft_ckpt_text(const weft_ckpt *c, const char *name, char **text, size_t *bytes);
-/* Whether tensors of this prefix are there, and in which type. LOCAL */
-bool weft_ckpt_has(weft_ckpt *c, const char *prefix, weft_dtype *type);
+/* Whether tensors with this prefix are there, and the type of the first. LOCAL */
+weft_status weft_ckpt_has(weft_ckpt *c, const char *prefix, bool *there, weft_dtype *type);
 /* What the pieces of `into` need of the tensors with this prefix. Refuses missing tensors and other shapes. LOCAL */
 weft_status weft_ckpt_read(weft_ckpt *c, const char *prefix, const weft_held *into);
 

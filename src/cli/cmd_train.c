@@ -136,7 +136,7 @@ static weft_status finish_save(session *s, bool last)
     if (!s->root) return WEFT_OK;
     weft_format(line, sizeof line, "step %5lld | checkpoint complete %.2f s after it, of which training waited %.2f s",
                 (long long)s->saving.step, now(s) - s->saving.begun, s->saving.held);
-    weft_progress_note(&s->progress, line);
+    if (!last) weft_progress_note(&s->progress, line);
     return weft_ckpt_prune(s->dir, o->keep_last, o->keep_every, &weft_world_ctx(s->world)->log);
 }
 

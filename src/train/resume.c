@@ -229,10 +229,11 @@ static weft_status check_config(const weft_trainer *t, const char *dir)
     return st;
 }
 
-static weft_status check_data(const weft_trainer *t, const weft_train_state *s, const char *dir)
+static weft_status check_data(weft_trainer *t, const weft_train_state *s, const char *dir)
 {
+    if (t->ctx->rank == 0) weft__know_data(t); /* one reads it, and the others hear of it */
     if (s->data_tokens == weft_tokens_count(t->tokens) && s->data_docs == weft_tokens_docs(t->tokens) &&
-        weft_hash_same(s->data_hash, weft_tokens_hash(t->tokens)))
+        (t->ctx->rank != 0 || weft_hash_same(s->data_hash, t->state.data_hash)))
         return WEFT_OK;
     return weft_fail(
         WEFT_ERR_REFUSED,
@@ -242,7 +243,7 @@ static weft_status check_data(const weft_trainer *t, const weft_train_state *s, 
         (long long)weft_tokens_count(t->tokens), (long long)weft_tokens_docs(t->tokens));
 }
 
-static weft_status read_state(const weft_trainer *t, const weft_ckpt *c, const char *dir, weft_train_state *s,
+static weft_status read_state(weft_trainer *t, const weft_ckpt *c, const char *dir, weft_train_state *s,
                               weft_text *differs)
 {
     char where[PATH_BYTES], *text = NULL;
@@ -259,23 +260,18 @@ static weft_status read_state(const weft_trainer *t, const weft_ckpt *c, const c
 
 /* ---- its parts -------------------------------------------------------------------------------------- */
 
-static weft_status load_tensors(weft_trainer *t, weft_ckpt *c, const char *dir, weft_text *differs)
+static weft_status load_tensors(weft_trainer *t, weft_ckpt *c, weft_dtype type, weft_text *differs)
 {
     weft_held held;
-    weft_dtype type = WEFT_F32;
+    bool master;
     const weft_dtype R = weft_prec_real(t->run->prec);
-    bool master = weft_ckpt_has(c, WEFT__MASTER, &type);
-    if (!weft_ckpt_has(c, WEFT__MOMENT_1, &type))
-        return weft_fail(WEFT_ERR_REFUSED,
-                         "%s holds a model without the state of an optimizer: begin a run with --model "
-                         "%s",
-                         dir, dir);
     if (weft_dtype_size(type) > weft_dtype_size(R))
         weft_text_add(differs, "%sweights and moments are rounded from %s to %s", differs->len ? "; " : "",
                       weft_dtype_name(type), weft_dtype_name(R));
+    WEFT_TRY(weft_ckpt_has(c, WEFT__MASTER, &master, &type));
     WEFT_TRY(weft_engine_held(&t->engine, weft_model_weights(t->engine.model), &held));
     WEFT_TRY(weft_ckpt_read(c, master ? WEFT__MASTER : "", &held));
-    for (int which = 0; which < 2; which++) {
+    for (int which = 0; which < 2 && !WEFT_PLANTED(moments_forgotten); which++) {
         weft__moments(t, which, &held);
         WEFT_TRY(weft_ckpt_read(c, which ? WEFT__MOMENT_2 : WEFT__MOMENT_1, &held));
     }
@@ -286,10 +282,16 @@ static weft_status load_tensors(weft_trainer *t, weft_ckpt *c, const char *dir, 
 static weft_status load(weft_trainer *t, const char *dir, weft_train_state *s, weft_text *differs)
 {
     weft_ckpt *c = NULL;
+    weft_dtype type = WEFT_F32;
+    bool moments = false;
     WEFT_TRY(weft_ckpt_open(&c, dir));
-    weft_status st = read_state(t, c, dir, s, differs);
+    weft_status st = weft_ckpt_has(c, WEFT__MOMENT_1, &moments, &type);
+    if (st >= 0 && !moments)
+        st = weft_fail(WEFT_ERR_REFUSED,
+                       "%s holds a model without the state of an optimizer: begin a run with --model %s", dir, dir);
+    if (st >= 0) st = read_state(t, c, dir, s, differs);
     if (st >= 0) st = check_config(t, dir);
-    if (st >= 0) st = load_tensors(t, c, dir, differs);
+    if (st >= 0) st = load_tensors(t, c, type, differs);
     weft_ckpt_close(c);
     return st;
 }
@@ -318,6 +320,7 @@ weft_status weft_trainer_resume(weft_trainer *t, const char *dir, weft_text *dif
     WEFT_TRY(st);
     t->state = s;
     t->step = s.step;
+    if (WEFT_PLANTED(data_from_the_start)) t->state.sequence = 0;
     take_numerics(t, &s);
     return WEFT_OK;
 }

@@ -48,8 +48,16 @@ static weft_ckpt_writers writers_of(const char *name)
     return !strcmp(name, "all") ? WEFT_CKPT_ALL : !strcmp(name, "node") ? WEFT_CKPT_NODE : WEFT_CKPT_ONE;
 }
 
-static void fill_state(const weft_trainer *t, weft_train_state *s)
+/* Reads all of the data, so once in a run. */
+void weft__know_data(weft_trainer *t)
 {
+    if (!t->data_known) t->state.data_hash = weft_tokens_hash(t->tokens);
+    t->data_known = true;
+}
+
+static void fill_state(weft_trainer *t, weft_train_state *s)
+{
+    weft__know_data(t);
     *s = t->state;
     s->step = t->step;
     s->updates = t->numerics.updates;
@@ -59,7 +67,6 @@ static void fill_state(const weft_trainer *t, weft_train_state *s)
     s->spike = t->numerics.spike;
     s->data_tokens = weft_tokens_count(t->tokens);
     s->data_docs = weft_tokens_docs(t->tokens);
-    s->data_hash = weft_tokens_hash(t->tokens);
 }
 
 /* What rank 0 writes beside the tensors. */

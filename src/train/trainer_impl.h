@@ -27,6 +27,7 @@ struct weft_trainer {
     int64_t step;             /* steps done, taken or left out */
     weft_numerics numerics;
     weft_train_state state;   /* where it stands besides; its step and data are filled in when it is saved */
+    bool data_known;          /* the checksum of the data is in `state` */
     weft_ckpt_writer *writer; /* of checkpoints, from the first one on; or NULL */
     /* all sequences of this rank's part of a step */
     int32_t *token, *target;  /* [accumulation][B][T] */
@@ -52,6 +53,8 @@ weft_status weft__numerics_norm(weft_trainer *t, weft_record *r);
 #define WEFT__MOMENT_1 "exp_avg."
 #define WEFT__MOMENT_2 "exp_avg_sq."
 #define WEFT__MASTER "master."
+/* The checksum of the data, in t->state: a pass over the file, the first time. LOCAL */
+void weft__know_data(weft_trainer *t);
 /* This rank's slices of a moment (0 first, 1 second), which live in the optimizer. LOCAL */
 void weft__moments(weft_trainer *t, int which, weft_held *out);
 

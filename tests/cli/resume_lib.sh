@@ -15,3 +15,11 @@ within() { python3 -c 'import sys; a,b,l=map(float,sys.argv[1:]); sys.exit(not a
 fresh() { rm -rf "$tmp/runs/$1"; cp -r "$tmp/runs/full" "$tmp/runs/$1"
   rm -rf "$tmp/runs/$1/latest" "$tmp/runs/$1"/step-0000000[456]; }
 warned() { grep -qF -- "$1" "$tmp/stderr" || fail "no warning '$1' in: $(cat "$tmp/stderr")"; }
+# How a run goes on from step 3 of `full` with a step 4 whose loss is to be $four.
+matrix() { # LIMIT FLAGS...
+  local limit=$1; shift
+  rm -rf "$tmp/runs/other"
+  good train ${short/--steps 6/--steps 4} --name other --resume runs/full/step-00000003 "$@"
+  within "$(at other 1)" "$four" "$limit" || fail "$*: the next loss is $(at other 1), not $four"
+  [ "$(next other 4)" = 16 ] || fail "$*: the next sequence is $(next other 4), not 16"
+}
