@@ -49,6 +49,8 @@ static void check(int ranks, const char *const *layout)
     static const weft_sim_model model = {.latency_seconds = 1e-5, .link_bytes_per_second = 1e9,
                                          .port_bytes_per_second = 1e9, .node_ranks = 8,
                                          .node_latency_seconds = 1e-6, .node_bytes_per_second = 1e10};
+    static int turn;
+    if (turn++ % test_every(3) != 0) return;
     test_run t, single;
     open_run(&t, layout);
     open_run(&single, W("--cp", "1"));
@@ -77,6 +79,26 @@ static void dp4_dcp8(void **state)
     check(32, W("--dp", "4", "--dcp-size", "8"));
 }
 
+static void tp2_cp2(void **state)
+{
+    (void)state;
+    check(4, W("--tp", "2", "--cp", "2"));
+    check(4, W("--tp", "2", "--cp", "2", "--sequence-parallel"));
+}
+
+static void tp4_cp2(void **state)
+{
+    (void)state;
+    check(8, W("--tp", "4", "--cp", "2"));
+    check(8, W("--tp", "4", "--cp", "2", "--sequence-parallel"));
+}
+
+static void tp8_cp2_pp4(void **state)
+{
+    (void)state;
+    check(64, W("--tp", "8", "--cp", "2", "--pp", "4", "--sequence-parallel"));
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -96,6 +118,8 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(dp2_pp2_pcp8), cmocka_unit_test(dp4_dcp8)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tp2_cp2), cmocka_unit_test(dp4_dcp8),
+                                       cmocka_unit_test(dp2_pp2_pcp8), cmocka_unit_test(tp8_cp2_pp4),
+                                       cmocka_unit_test(tp4_cp2)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
