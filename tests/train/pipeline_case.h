@@ -78,16 +78,17 @@ static inline void case_write(const char *path, int64_t B, bool docs)
     assert_ok(weft_st_write(path, e, docs ? 3 : 2, NULL));
 }
 
-typedef struct layout { int pp, cp, dp; const char *micro; } layout;
+typedef struct layout { int pp, cp, dp; const char *micro; int tp; bool sequence_parallel; } layout;
 
 static inline void case_open(test_run *t, layout x)
 {
-    char pp[12], cp[12], dp[12];
+    char pp[12], cp[12], dp[12], tp[12];
     snprintf(pp, sizeof pp, "%d", x.pp);
     snprintf(cp, sizeof cp, "%d", x.cp);
     snprintf(dp, sizeof dp, "%d", x.dp);
-    const char *words[] = {"--precision", "fp64", "--pp", pp, "--cp", cp, "--dp", dp, "--micro-batch-size", x.micro,
-                           NULL};
+    snprintf(tp, sizeof tp, "%d", x.tp);
+    const char *words[] = {"--precision", "fp64", "--pp", pp, "--cp", cp, "--dp", dp, "--tp", tp,
+                           "--micro-batch-size", x.micro, x.sequence_parallel ? "--sequence-parallel" : NULL, NULL};
     test_run_open(t, WEFT_CMD_VERIFY, words);
 }
 
@@ -96,7 +97,7 @@ static inline void case_check(const char *dir, const char *path, layout x)
 {
     test_run t;
     case_open(&t, x);
-    test_verify(&t, x.pp * x.cp * x.dp, dir, path, 10);
+    test_verify(&t, x.pp * x.cp * x.dp * x.tp, dir, path, 10);
     test_run_close(&t);
 }
 

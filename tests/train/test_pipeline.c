@@ -19,14 +19,17 @@ static void one_ranks_loss_and_gradients(void **state)
         bool docs;
         layout x;
     } cases[] = {
-        {WEFT_LLAMA, 2, 1, false, {2, 1, 1, "1"}}, /* fewer micro-batches than stages */
-        {WEFT_GPT2, 3, 4, false, {3, 1, 1, "1"}},
-        {WEFT_QWEN2, 3, 5, true, {2, 2, 1, "1"}},
-        {WEFT_QWEN3, 4, 6, false, {4, 1, 1, "1"}},
-        {WEFT_MISTRAL, 2, 5, true, {2, 1, 2, "1"}}, /* two and three micro-batches */
-        {WEFT_GPT2, 2, 5, false, {2, 1, 1, "2"}},   /* the last micro-batch is smaller */
-        {WEFT_LLAMA, 7, 3, false, {5, 1, 1, "1"}},
-        {WEFT_QWEN2, 2, 1, false, {2, 1, 2, "1"}}, /* a data-parallel rank without a row */
+        {WEFT_LLAMA, 2, 1, false, {2, 1, 1, "1", 1, false}}, /* fewer micro-batches than stages */
+        {WEFT_GPT2, 3, 4, false, {3, 1, 1, "1", 1, false}},
+        {WEFT_QWEN2, 3, 5, true, {2, 2, 1, "1", 1, false}},
+        {WEFT_QWEN3, 4, 6, false, {4, 1, 1, "1", 1, false}},
+        {WEFT_MISTRAL, 2, 5, true, {2, 1, 2, "1", 1, false}}, /* two and three micro-batches */
+        {WEFT_GPT2, 2, 5, false, {2, 1, 1, "2", 1, false}},   /* the last micro-batch is smaller */
+        {WEFT_LLAMA, 7, 3, false, {5, 1, 1, "1", 1, false}},
+        {WEFT_QWEN2, 2, 1, false, {2, 1, 2, "1", 1, false}}, /* a data-parallel rank without a row */
+        {WEFT_GPT2, 3, 3, true, {2, 2, 1, "1", 2, false}},
+        {WEFT_QWEN3, 3, 3, false, {3, 1, 1, "1", 2, true}},
+        {WEFT_QWEN2, 2, 4, true, {2, 1, 2, "2", 3, true}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         weft_model_config c = case_config(cases[i].family, cases[i].L);

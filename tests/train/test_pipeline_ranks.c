@@ -16,7 +16,7 @@ static weft_status verify_body(weft_ctx *ctx, weft_world *world, const char *arg
     test_verdict verdict;
     if (sscanf(arg, "%d %d %d %399s", &x.pp, &x.cp, &x.dp, folder) != 4)
         return weft_fail(WEFT_ERR_INTERNAL, "argument %s", arg);
-    x.micro = "1";
+    x.micro = "1", x.tp = 1, x.sequence_parallel = false;
     snprintf(model, sizeof model, "%s/model", folder);
     snprintf(path, sizeof path, "%s/case.safetensors", folder);
     WEFT_TRY(weft_world_set_timeout(world, ctx->fault.kind == WEFT_FAULT_STOP ? 1 : 60));
