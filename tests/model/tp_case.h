@@ -24,7 +24,8 @@ static inline toy run_one(toy t)
     return t;
 }
 
-static inline void check_cut(toy t, const toy *one, int tp, int cp, bool sequence_parallel, double nll, double gradients)
+static inline void check_cut(toy t, const toy *one, int tp, int cp, bool sequence_parallel, double nll,
+                             double gradients)
 {
     t.tp = tp;
     t.P = cp;
