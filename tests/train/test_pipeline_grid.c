@@ -11,7 +11,8 @@ static void check(int pp, int64_t L, int micros, int cp, int dp)
     weft_model_config c = case_config(families[(pp + micros + cp + dp) % 5], L);
     case_write_model(test_dir_file(&dir, "model"), &c);
     case_write(test_dir_file(&dir, "case.safetensors"), micros * dp, micros % 2);
-    case_check(test_dir_file(&dir, "model"), test_dir_file(&dir, "case.safetensors"), (layout){pp, cp, dp, "1", 1, false});
+    case_check(test_dir_file(&dir, "model"), test_dir_file(&dir, "case.safetensors"),
+               (layout){pp, cp, dp, "1", 1, false});
 }
 
 static void every_pipeline(void **state)
