@@ -23,6 +23,7 @@ typedef struct weft_checker { /* a model that is run on a case */
     weft_spec *whole;      /* [n_whole] of the model */
     int n_whole;
     int64_t micro_batch;   /* sequences to a forward pass */
+    double scale;    /* of the loss whose gradients are taken */
     double loss;
     void *token_nll; /* (R) [B*T], of all ranks */
     void *mine;      /* (R) [rows of this rank] */

@@ -64,7 +64,7 @@ static void my_rows(const weft_checker *k, int64_t *first, int64_t *last)
 weft_status weft_checker_open(weft_checker *k, weft_world *world, const weft_run *run, const char *dir,
                               const weft_model_config *config, const weft_case *c)
 {
-    *k = (weft_checker){.c = c, .run = run};
+    *k = (weft_checker){.c = c, .run = run, .scale = run->loss_scale};
     int64_t most = weft_ceil_div(c->B, run->mesh.dp);
     k->micro_batch = run->micro_batch_given ? weft_min_i64(run->o->micro_batch, most) : most;
     int64_t B = k->micro_batch, micros = weft_ceil_div(most, B);
@@ -120,7 +120,7 @@ weft_status weft_checker_run(weft_checker *k)
     weft_model_zero_gradients(k->e.model);
     memset(k->token_nll, 0, (size_t)(c->B * c->T) * weft_dtype_size(R));
     const weft_pipeline_job job = {.sequences = last - first, .B = k->micro_batch, .backward = true,
-                                   .grad_scale = 1.0 / (double)c->valid, .batch = batch_of_case, .done = keep_nll,
+                                   .grad_scale = k->scale / (double)c->valid, .batch = batch_of_case, .done = keep_nll,
                                    .ud = k, .token_nll = k->mine, .optim = k->optim};
     WEFT_TRY(weft_pipeline_run(k->pipeline, &job, &k->loss));
     WEFT_TRY(weft_all_reduce(k->e.mesh.dp_cp, &k->loss, 1, WEFT_F64, WEFT_SUM));
@@ -152,6 +152,23 @@ weft_status weft_checker_gradients(weft_checker *k)
     WEFT_TRY(weft_engine_held(&k->e, weft_model_gradients(k->e.model), &held));
     k->gradients = c.data;
     return weft_gather_each(&k->e.mesh, &held, k->whole, k->n_whole, collect, &c);
+}
+
+/* Loss, and gradients without the loss scale, at a scale that holds them; with an optimizer their sums over ranks and
+ * the norm of these. COLLECTIVE */
+static weft_status run_and_sum(weft_checker *k, double *norm)
+{
+    weft_dtype R = weft_prec_real(k->run->prec);
+    void *gradients = weft_model_gradients(k->e.model);
+    int64_t count = weft_model_weight_count(k->e.model);
+    for (;; k->scale /= 2) {
+        WEFT_TRY(weft_checker_run(k));
+        if (k->optim) WEFT_TRY(weft_optim_reduce(k->optim));
+        if (k->scale != 1) k->e.kern.op[k->run->prec].scale(gradients, 1 / k->scale, count, k->e.ctx->threads);
+        if (k->optim) WEFT_TRY(weft_optim_norm(k->optim, 1, norm)); /* the same on all ranks */
+        else *norm = weft_norm2(gradients, R, count);
+        if (isfinite(*norm) || !k->run->loss_scale_dynamic || k->scale <= 1) return WEFT_OK;
+    }
 }
 
 /* ---- comparisons ---------------------------------------------------------------------------------- */
@@ -240,7 +257,8 @@ static weft_status write_out(weft_checker *k, const char *path)
     return weft_st_write(path, entries, k->n_whole + 1, NULL);
 }
 
-static weft_status run_trajectory(weft_checker *k, const weft_trajectory *t, weft_report *report)
+/* norm: of the first step's gradients, which are there. */
+static weft_status run_trajectory(weft_checker *k, const weft_trajectory *t, double norm, weft_report *report)
 {
     limits lim = limits_of(k->run, false);
     char name[64];
@@ -248,11 +266,8 @@ static weft_status run_trajectory(weft_checker *k, const weft_trajectory *t, wef
         if (s) {
             snprintf(name, sizeof name, "step %lld of %lld", (long long)s, (long long)t->steps);
             weft_report_stage(report, name);
-            WEFT_TRY(weft_checker_run(k));
-            WEFT_TRY(weft_optim_reduce(k->optim));
+            WEFT_TRY(run_and_sum(k, &norm));
         }
-        double norm = 0;
-        WEFT_TRY(weft_optim_norm(k->optim, 1, &norm));
         snprintf(name, sizeof name, "step %lld loss", (long long)s);
         WEFT_TRY(weft_report_add(report, name, fabs(k->loss - t->loss[s]), lim.loss));
         snprintf(name, sizeof name, "step %lld grad_norm", (long long)s);
@@ -277,15 +292,16 @@ static weft_status compare_with_one_rank(weft_checker *k, const char *dir, weft_
     ctx.threads = k->e.ctx->threads;
     limits lim = limits_of(k->run, true);
     weft_dtype R = weft_prec_real(k->run->prec);
+    double norm;
     weft_status st;
     WEFT_TRY(weft_world_self(&self, &ctx));
     WEFT_TRY_OR(st, weft_checker_open(&one, self, &run, dir, &k->e.config, k->c), out);
-    WEFT_TRY_OR(st, weft_checker_run(&one), out);
+    WEFT_TRY_OR(st, run_and_sum(&one, &norm), out);
     st = weft_report_add(report, "token_nll against one rank",
                          weft_rel_l2(k->token_nll, R, one.token_nll, R, k->c->B * k->c->T, 1e-12), lim.nll);
     /* A gradient that is zero but for rounding (of q and k, where each token sees itself only) has a size only beside
      * the whole: a hundredth, as for attention. */
-    double floor = weft_norm2(weft_model_gradients(one.e.model), R, weft_model_weight_count(one.e.model)) / 100;
+    double floor = norm / 100;
     for (int i = 0; i < k->n_whole && st >= 0; i++) {
         const weft_spec *s = &k->whole[i];
         size_t at = (size_t)s->offset * weft_dtype_size(R);
@@ -322,12 +338,12 @@ static weft_status judge_together(weft_checker *k, const char *dir, weft_report 
 static weft_status check_case(weft_checker *k, const char *dir, weft_report *report, weft_arena *arena)
 {
     weft_trajectory t = {0};
+    double norm = 0;
     weft_status st;
     WEFT_TRY(weft_trajectory_read(&t, arena, weft_st_path(k->c->file)));
     WEFT_TRY(weft_engine_optimizer(&k->e, &t.options, &k->optim));
     weft_report_stage(report, "forward and backward");
-    WEFT_TRY_OR(st, weft_checker_run(k), out);
-    WEFT_TRY_OR(st, weft_optim_reduce(k->optim), out);
+    WEFT_TRY_OR(st, run_and_sum(k, &norm), out);
     WEFT_TRY_OR(st, weft_optim_gather_gradients(k->optim), out);
     WEFT_TRY_OR(st, weft_checker_gradients(k), out);
     weft_report_stage(report, "comparing");
@@ -337,7 +353,7 @@ static weft_status check_case(weft_checker *k, const char *dir, weft_report *rep
         weft_text_add(&report->note, "plan      ");
         weft_text_add(&report->note, "%s", k->e.plan.data ? k->e.plan.data : "");
     }
-    if (t.steps) WEFT_TRY_OR(st, run_trajectory(k, &t, report), out);
+    if (t.steps) WEFT_TRY_OR(st, run_trajectory(k, &t, norm, report), out);
     st = weft_report_share(k->e.mesh.all, report);
 out:
     weft_optim_destroy(k->optim);
