@@ -54,6 +54,7 @@ static void move_shared_row(const weft_optim *o, const weft_spec *s, int64_t row
 /* Elements [first, first + n) of the tensor's dense array (weft__tp_count) between the gradients and the pack. */
 static void move_dense(const weft_optim *o, const weft_spec *s, int64_t first, int64_t n, int64_t packed, way w)
 {
+    if (n == 0) return; /* a tensor of which nothing travels may be cut nowhere */
     if (s->sum == WEFT_SUM_TP) {
         move(o, s->offset + first, packed, n, w);
         return;
