@@ -38,7 +38,7 @@ test-long:
 fuzz:
 	@tools/test.sh fuzz
 
-# The table of marks (bench/marks.py), in about ten minutes: make bench [ONLY="fp32 cp"] [WRITE=1: also into
+# The table of marks (bench/marks.py), in less than ten minutes: make bench [ONLY="fp32 cp"] [WRITE=1: also into
 # docs/performance.md] [PYTHON=/path/python: one that has PyTorch, for the rows against it]
 PYTHON ?= python3
 bench: build

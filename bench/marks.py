@@ -3,11 +3,11 @@
 
     bench/marks.py [GROUP ...] [--figures FILE] [--save FILE] [--write FILE]
 
-Groups are amx fp32 avx2 cores shapes sdpa materialised gpt2 llama cp; all of them without any. Every figure is a ratio of
-things that were measured in turn in the same minutes: machines drift. --save keeps the figures, one JSON object a line,
-and --figures prints the table of such a file without measuring. --write puts the table between the two marker lines of a
-text such as docs/performance.md. A run that is ended before prints what it has measured. PyTorch is looked for with WEFT_PEER_PYTHON (default: python3); marks against it are
-skipped where it is absent.
+Groups are amx fp32 avx2 cores shapes cp sdpa materialised gpt2 llama; all of them without any. Every figure is a ratio
+of things that were measured in turn in the same minutes: machines drift. --save keeps the figures, one JSON object a
+line, and --figures prints the table of such a file without measuring. --write puts the table between the two marker
+lines of a text such as docs/performance.md. A run that is ended before prints what it has measured. PyTorch is looked
+for with WEFT_PEER_PYTHON (default: python3); marks against it are skipped where it is absent.
 """
 
 import argparse

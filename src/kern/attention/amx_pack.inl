@@ -16,7 +16,7 @@ static inline __m512i words_in(const weft_bf16 *row, int at, int n)
 /* Elements at .. at + 15 of rows a and b as pairs. */
 static inline __m512i pairs_in(const weft_bf16 *a, const weft_bf16 *b, int at, int n)
 {
-    const __mmask16 m = n - at >= 16 ? 0xffffu : (__mmask16)((1u << (n - at)) - 1u);
+    const __mmask16 m = (__mmask16)(n - at >= 16 ? 0xffffu : (1u << (n - at)) - 1u);
     __m512i x = _mm512_setzero_si512(), y = x;
     if (a) x = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, a + at));
     if (b) y = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, b + at));
