@@ -7,7 +7,7 @@ export WEFT_CC := $(CC)
 endif
 export BUILD JOBS
 
-.PHONY: all install build demo test test-long fuzz bench bench-check bench-record asan tsan mutants clean
+.PHONY: all install build demo test test-long fuzz judges bench bench-check bench-record asan tsan mutants clean
 all: build
 	@tools/checklist.sh $(BUILD)
 
@@ -37,6 +37,11 @@ test-long:
 # The readers of files under libFuzzer (clang), FUZZ_SECONDS=600 each.
 fuzz:
 	@tools/test.sh fuzz
+
+# What Weft reads and writes, judged by Hugging Face's transformers and safetensors: make judges PYTHON=/path/python
+judges: build
+	@cmake $(BUILD) -DWEFT_TESTS=ON >/dev/null
+	@WEFT_PEER_PYTHON="$(PYTHON)" ctest --test-dir $(BUILD) -L judges -V --no-tests=error
 
 # The table of marks (bench/marks.py), in less than ten minutes: make bench [ONLY="fp32 cp"] [WRITE=1: also into
 # docs/performance.md] [PYTHON=/path/python: one that has PyTorch, for the rows against it]

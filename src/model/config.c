@@ -284,7 +284,7 @@ static weft_status read_object(const weft__cfg *r, weft_model_config *c)
     WEFT_TRY(read_id(r, "bos_token_id", &c->bos));
     WEFT_TRY(read_id(r, "eos_token_id", &c->eos));
     WEFT_TRY(read_dropout(r, c));
-    return weft_model_config_check(c, r->path);
+    return weft_model_config_check_file(c, r->path);
 }
 
 weft_status weft_model_config_read(weft_model_config *out, const char *path)

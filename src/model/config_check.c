@@ -89,6 +89,24 @@ static weft_status check_id(const weft_model_config *c, const char *where, const
     return WEFT_OK;
 }
 
+/* A window that the family's config.json has no key for would be lost when the model is saved, in silence. */
+static weft_status check_window_keys(const weft_model_config *c, const weft__family *f, const char *where)
+{
+    if (c->window && !f->default_window)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: sliding_window is %lld, and model_type %s has none; mistral, qwen2 and "
+                         "qwen3 have", where, (long long)c->window, f->model_type);
+    if (c->window && c->window_from_layer && !f->window_switch)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: windows from layer %lld on; model_type %s has them in all layers or in "
+                         "none, qwen2 and qwen3 from one on", where, (long long)c->window_from_layer, f->model_type);
+    return WEFT_OK;
+}
+
+weft_status weft_model_config_check_file(const weft_model_config *c, const char *where)
+{
+    WEFT_TRY(weft_model_config_check(c, where));
+    return check_window_keys(c, weft__family_of(c->family), where);
+}
+
 weft_status weft_model_config_check(const weft_model_config *c, const char *where)
 {
     const weft__family *f = weft__family_of(c->family);

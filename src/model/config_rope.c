@@ -41,6 +41,9 @@ static weft_status read_yarn(const weft__cfg *r, weft_rope_config *rope)
     WEFT_TRY(weft__cfg_f64(r, "beta_fast", 32, &rope->beta_fast));
     WEFT_TRY(weft__cfg_f64(r, "beta_slow", 1, &rope->beta_slow));
     WEFT_TRY(weft__cfg_f64(r, "attention_factor", 0, &rope->attention_factor));
+    if (weft__cfg_get(r, "attention_factor") && !(rope->attention_factor > 0)) /* 0 would mean the usual one */
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %sattention_factor is %g; it must be above 0, or left out", r->path,
+                         r->prefix, rope->attention_factor);
     WEFT_TRY(weft__cfg_i64(r, "original_max_position_embeddings", 0, &rope->original_max_position));
     WEFT_TRY(weft__cfg_bool(r, "truncate", true, &truncate));
     if (!truncate) return weft_fail(WEFT_ERR_REFUSED, "%s: %struncate is false; only true works", r->path, r->prefix);

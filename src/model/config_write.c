@@ -99,7 +99,7 @@ static void put_all(writer *w, const weft_model_config *c, const weft__family *f
 
 weft_status weft_model_config_text(const weft_model_config *config, const char *torch_dtype, weft_text *out)
 {
-    WEFT_TRY(weft_model_config_check(config, "config.json"));
+    WEFT_TRY(weft_model_config_check_file(config, "config.json"));
     writer w = {.root = json_object()};
     if (w.root) put_all(&w, config, weft__family_of(config->family), torch_dtype);
     char *text = !w.root || w.failed ? NULL : json_dumps(w.root, JSON_INDENT(2));

@@ -40,6 +40,8 @@ weft_status weft_model_config_unknown(const char *path, weft_text *out);
 /* config.json as Hugging Face reads it; reading it back gives the same config. */
 weft_status weft_model_config_text(const weft_model_config *config, const char *torch_dtype, weft_text *out);
 weft_status weft_model_config_check(const weft_model_config *config, const char *where);
+/* The same, and that a config.json of the family can say all of it. */
+weft_status weft_model_config_check_file(const weft_model_config *config, const char *where);
 /* cos, sin tables [rows, D/2] (R) for positions. */
 void weft_rope_table(const weft_model_config *config, weft_prec prec, const int64_t *pos, int64_t rows, void *cos,
                      void *sin);

@@ -370,7 +370,7 @@ static weft_status config_from_table(const weft_run_options *o, weft_model_confi
     c->o_bias = c->mlp_bias = gpt2;
     c->rope = (weft_rope_config){.type = gpt2 ? WEFT_ROPE_NONE : WEFT_ROPE_PLAIN, .theta = o->rope_theta, .factor = 1};
     if (c->V == WEFT_BYTE_VOCAB) c->bos = WEFT_BYTE_BOS, c->eos = WEFT_BYTE_EOD;
-    return weft_model_config_check(c, "the options model.*");
+    return weft_model_config_check_file(c, "the options model.*");
 }
 
 weft_status weft_run_model_config(const weft_run *run, weft_model_config *out)

@@ -108,6 +108,7 @@ edit causal causal 2; refused 'causal is 2' attention "$tmp/causal"
 
 # what could not act beside a model that says it all
 refused 'model.hidden_size could not act' train --data "$case" --model "$llama" --hidden-size 32
+refused 'model_type llama has none' train --data "$case" --sliding-window 8 # a saved model could not say it
 refused 'model.tied could not act' train --data "$case" --model-config "$llama/config.json" --no-tied
 refused '--sample-tokens' train --data "$case" --model "$WEFT_GOLDEN/models/stories260K" --sample-tokens 3
 

@@ -39,7 +39,7 @@ good info --plan --cp 2
 grep -Eq '^  none +needs one rank' "$tmp/stdout" || fail "info --plan does not say why none cannot be"
 awk 'length > 80' "$tmp/stdout" | grep -vq '^plan' && fail "info --plan prints lines above 80 columns"
 # a window of a part of the layers has a plan of its own
-good info --plan --cp 2 --sliding-window 64 --cp-strategy pairwise
+good info --plan --cp 2 --family mistral --sliding-window 64 --cp-strategy pairwise
 grep -q '63 keys before each query' "$tmp/stdout" || fail "info --plan hides the window"
 refused 'none' info --plan --cp 2 --cp-strategy none
 

@@ -5,7 +5,7 @@
 
 #include "fuzz/fuzz.h"
 
-enum { FUZZ_MEMORY = 64 << 20 };
+enum { FUZZ_MEMORY = 16 << 20 };
 
 static inline weft_status fuzz_memory_alloc(void *self, size_t bytes, void **out)
 {

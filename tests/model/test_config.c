@@ -157,6 +157,8 @@ static void g34_refuses_rope_that_is_not_built(void **state)
     assert_refused(read_with(&c, "llama", "\"partial_rotary_factor\":0.5"), "partial_rotary_factor is 0.5");
     assert_refused(read_with(&c, "llama", "\"rope_parameters\":{\"partial_rotary_factor\":0.5}"),
                    "partial_rotary_factor");
+    assert_refused(read_with(&c, "llama", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"attention_factor\":0}"),
+                   "rope_scaling.attention_factor is 0; it must be above 0, or left out");
     assert_refused(read_with(&c, "llama", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"mscale\":1.0}"),
                    "mscale");
     assert_refused(read_with(&c, "llama", "\"rope_parameters\":{\"full_attention\":{}}"), "layer type");
@@ -266,6 +268,27 @@ static void layer_types_that_a_first_windowed_layer_expresses(void **state)
     assert_refused(read_with(&c, "qwen3", extra), "use_sliding_window");
 }
 
+/* What config.json cannot say would be lost when the model is saved. */
+static void windows_that_a_family_has_no_key_for(void **state)
+{
+    (void)state;
+    weft_model_config c;
+    weft_text text = {0};
+    char extra[256];
+    assert_refused(read_with(&c, "llama", "\"sliding_window\":5"), "model_type llama has none; mistral, qwen2 and qwen3");
+    assert_ok(read_with(&c, "llama", "\"sliding_window\":null"));
+    c.window = 5;
+    assert_ok(weft_model_config_check(&c, "here")); /* it can be computed */
+    assert_refused(weft_model_config_text(&c, "float32", &text), "sliding_window is 5");
+    snprintf(extra, sizeof extra, "\"sliding_window\":5,\"layer_types\":[%s,%s,%s,%s]", FULL, SLIDING, SLIDING, SLIDING);
+    assert_refused(read_with(&c, "mistral", extra), "in all layers or in none");
+    snprintf(extra, sizeof extra, "\"sliding_window\":5,\"layer_types\":[%s,%s,%s,%s]", SLIDING, SLIDING, SLIDING,
+             SLIDING);
+    assert_ok(read_with(&c, "mistral", extra));
+    assert_int_equal(c.window, 5);
+    assert_null(text.data);
+}
+
 /* What is written reads back to the same config, for each family and RoPE type. */
 static void writing_and_reading_back_is_the_identity(void **state)
 {
@@ -348,6 +371,7 @@ int main(void)
         cmocka_unit_test(refuses_files_that_are_no_config),
         cmocka_unit_test(windows_of_qwen),
         cmocka_unit_test(layer_types_that_a_first_windowed_layer_expresses),
+        cmocka_unit_test(windows_that_a_family_has_no_key_for),
         cmocka_unit_test(writing_and_reading_back_is_the_identity),
         cmocka_unit_test(unknown_keys_are_named),
         cmocka_unit_test(golden_configs_are_read),
