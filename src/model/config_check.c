@@ -12,12 +12,18 @@ static weft_status check_size(const char *where, const char *key, int64_t value)
     return WEFT_OK;
 }
 
+/* Every use of a config walks its layers; the deepest models have some thousand. */
+enum { MAX_LAYERS = 1 << 16 };
+
 static weft_status check_sizes(const weft_model_config *c, const weft__keys *k, const char *where)
 {
     WEFT_TRY(check_size(where, k->V, c->V));
     WEFT_TRY(check_size(where, k->C, c->C));
     WEFT_TRY(check_size(where, k->F, c->F));
     WEFT_TRY(check_size(where, k->L, c->L));
+    if (c->L > MAX_LAYERS)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %lld; at most %d works", where, k->L, (long long)c->L,
+                         MAX_LAYERS);
     WEFT_TRY(check_size(where, k->H, c->H));
     WEFT_TRY(check_size(where, k->Hkv, c->Hkv));
     WEFT_TRY(check_size(where, k->D, c->D));

@@ -123,10 +123,11 @@ static int64_t add(walk *w, tensor t, const char *name)
     if (w->share->tps == 1) t.cuts = 0, t.sum = WEFT_SUM_NOT;
     if (t.cuts) shape[t.dim] = 0;
     for (int i = 0; i < t.cuts; i++) shape[t.dim] += length(t.cut[i]);
-    int64_t count = shape[0];
+    int64_t count = shape[0], end = 0;
     if (t.cols && !weft_mul_i64(shape[0], shape[1], &count)) w->overflow = true;
-    if (__builtin_add_overflow(offset, count, &w->out->count)) w->overflow = true;
+    if (w->overflow || __builtin_add_overflow(offset, count, &end)) w->overflow = true;
     if (w->overflow) return 0;
+    w->out->count = end;
     if (t.cols) w->out->matrices += count;
     if (w->spec) {
         weft_spec *s = &w->spec[w->out->n];
