@@ -81,7 +81,7 @@ static int64_t fill_pack(const weft_optim *o, const weft__bucket *b, cursor *at,
     while (at->spec < b->first_spec + b->specs && packed < o->pack_count) {
         const weft_spec *s = &o->parts.spec[at->spec];
         int64_t n = weft_min_i64(weft__tp_count(s) - at->first, o->pack_count - packed);
-        move_dense(o, s, at->first, n, packed, w);
+        if (n > 0) move_dense(o, s, at->first, n, packed, w);
         packed += n;
         at->first += n;
         if (at->first == weft__tp_count(s)) at->spec++, at->first = 0;

@@ -182,6 +182,31 @@ static void the_same_run_twice_is_the_same_bits(void **state)
     free(b.weights);
 }
 
+/* ZeRO stage and overlap change no bit of weights and norm, with accumulation, 16-bit products, stages with a tied
+ * embedding. */
+static void sums_in_any_way_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const way[][3] = {{"--zero-stage", "0"}, {"--no-overlap-grad-reduce"},
+                                         {"--no-overlap-grad-reduce", "--zero-stage", "0"}};
+    static const char *const layout[][6] = {{"--dp", "2", "--cp", "2", "--precision", "fp32"},
+                                            {"--cp", "5", "--dp", "1", "--precision", "bf16"},
+                                            {"--dp", "2", "--pp", "2", "--precision", "fp32"}};
+    for (size_t k = 0; k < sizeof layout / sizeof *layout; k++) {
+        const char *const *l = layout[k];
+        int ranks = k == 1 ? 5 : 4;
+        result first = run(ranks, W(l[0], l[1], l[2], l[3], l[4], l[5]));
+        for (size_t i = 0; i < sizeof way / sizeof *way; i++) {
+            const char *const *w = way[i];
+            result other = run(ranks, W(l[0], l[1], l[2], l[3], l[4], l[5], w[0], w[1], w[2]));
+            assert_memory_equal(other.hash, first.hash, sizeof other.hash);
+            assert_memory_equal(other.norm, first.norm, sizeof other.norm);
+            free(other.weights);
+        }
+        free(first.weights);
+    }
+}
+
 typedef struct entropy_job { const weft_run *run; double nats; } entropy_job;
 
 static weft_status entropy_body(weft_ctx *ctx, weft_world *world, void *ud)
@@ -300,6 +325,7 @@ int main(void)
         cmocka_unit_test(dropout_is_the_same_on_any_layout),
                                        cmocka_unit_test(nothing_is_allocated_after_the_first_step),
                                        cmocka_unit_test(the_same_run_twice_is_the_same_bits),
+                                       cmocka_unit_test(sums_in_any_way_give_the_same_bits),
                                        cmocka_unit_test(imbalance_is_of_the_whole_step),
                                        cmocka_unit_test(entropy_counts_every_token)};
     return cmocka_run_group_tests(tests, setup, teardown);
