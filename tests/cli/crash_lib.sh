@@ -26,13 +26,13 @@ crash() {
   [ $code != 0 ] || fail "$1 did not act"
   goes_on "$1"
 }
-# A disk too small for the third checkpoint: the run ends, or warns and goes on, and the ones before stay whole.
-full_disk() { # FULL_KIB: its size
+# A disk too small for two checkpoints: the run ends, or warns and goes on, and the first one stays whole.
+full_disk() {
   unshare -m true 2>/dev/null || { echo "no mount namespace here: the full disk is left out"; return; }
   local how
   for how in stop warn; do
     cat >"$tmp/fill.sh" <<S
-mkdir -p "$tmp/small" && mount -t tmpfs -o size=${FULL_KIB:-700}k none "$tmp/small" || exit 77
+mkdir -p "$tmp/small" && mount -t tmpfs -o size=700k none "$tmp/small" || exit 77
 cd "$tmp" && "$WEFT" train $short --name crash --runs small $layout --save-failure $how >stdout 2>stderr
 code=\$?
 "$WEFT" checkpoint verify small/crash/step-00000002 >>stdout 2>&1 || code="\$code, and the first is damaged"

@@ -26,5 +26,4 @@ while [ $kills -lt 50 ]; do
   done
   layout="--cp 2 --save-interval 1" goes_on "random times, $kills kills"
 done
-FULL_KIB=400 full_disk
 finish
