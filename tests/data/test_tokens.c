@@ -136,6 +136,30 @@ static void g18_wide_ids_stay_wide(void **state)
     free(raw);
 }
 
+/* Report G18: a length of 65537 in 16 bits would become 1. */
+static void g18_long_documents_stay_long(void **state)
+{
+    (void)state;
+    enum { LONG = 65537 };
+    const char *path = test_dir_file(&dir, "t.tok");
+    int32_t *ids = calloc(LONG + 1, sizeof *ids), last[2];
+    const int64_t bounds[] = {0, LONG, LONG + 1};
+    ids[LONG - 1] = 7;
+    ids[LONG] = 8;
+    assert_ok(weft_tokens_write(path, ids, LONG + 1, bounds, 2, 9));
+    weft_tokens *t = NULL;
+    assert_ok(weft_tokens_open(&t, arena, path, NULL, 9));
+    assert_int_equal(weft_tokens_count(t), LONG + 1);
+    assert_ok(weft_tokens_read(t, LONG - 1, 2, last));
+    assert_true(last[0] == 7 && last[1] == 8);
+    weft_batches *b = NULL;
+    const weft_batch_options o = {.T = LONG, .document_mask = true};
+    assert_ok(weft_batches_create(&b, arena, t, &o));
+    assert_int_equal(weft_batches_max_docs(b), 1); /* of length 1 it would be many */
+    weft_tokens_close(t);
+    free(ids);
+}
+
 static void test_write_refusals(void **state)
 {
     (void)state;
@@ -206,6 +230,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_text_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_widths, setup, teardown),
         cmocka_unit_test_setup_teardown(g18_wide_ids_stay_wide, setup, teardown),
+        cmocka_unit_test_setup_teardown(g18_long_documents_stay_long, setup, teardown),
         cmocka_unit_test_setup_teardown(test_write_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
     };

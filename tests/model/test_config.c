@@ -295,7 +295,7 @@ static void windows_that_a_family_has_no_key_for(void **state)
 }
 
 /* What is written reads back to the same config, for each family and RoPE type. */
-static void writing_and_reading_back_is_the_identity(void **state)
+static void g34_writing_and_reading_back_is_the_identity(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
@@ -330,7 +330,7 @@ static void writing_and_reading_back_is_the_identity(void **state)
 }
 
 /* G34: what is not understood is named, so that the caller can warn. */
-static void unknown_keys_are_named(void **state)
+static void g34_unknown_keys_are_named(void **state)
 {
     (void)state;
     char path[96];
@@ -377,8 +377,8 @@ int main(void)
         cmocka_unit_test(windows_of_qwen),
         cmocka_unit_test(layer_types_that_a_first_windowed_layer_expresses),
         cmocka_unit_test(windows_that_a_family_has_no_key_for),
-        cmocka_unit_test(writing_and_reading_back_is_the_identity),
-        cmocka_unit_test(unknown_keys_are_named),
+        cmocka_unit_test(g34_writing_and_reading_back_is_the_identity),
+        cmocka_unit_test(g34_unknown_keys_are_named),
         cmocka_unit_test(golden_configs_are_read),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -67,6 +67,34 @@ static void gradients_add_up_until_they_are_zeroed(void **state)
     close_alone(&a);
 }
 
+/* G33: the same model with a head of its own, equal to the embedding: its two gradients add up to the tied one. */
+static void g33_a_tied_gradient_is_both_parts_once(void **state)
+{
+    (void)state;
+    alone tied, apart;
+    double sum_tied, sum_apart;
+    weft_model_config c = toy_config(WEFT_LLAMA, 2);
+    open_alone(&apart, c, WEFT_PREC_F64);
+    c.tied = true;
+    open_alone(&tied, c, WEFT_PREC_F64);
+    int n = 0;
+    const weft_spec *spec = weft_model_spec(apart.r.model, &n);
+    const weft_spec *embedding = weft_spec_find(spec, n, "model.embed_tokens.weight");
+    const weft_spec *head = weft_spec_find(spec, n, "lm_head.weight");
+    const int64_t count = weft_model_weight_count(tied.r.model);
+    double *w = weft_model_weights(apart.r.model), *g = weft_model_gradients(apart.r.model);
+    assert_int_equal(head->offset, count); /* the last: all before it lies as in the tied model */
+    memcpy(w + head->offset, w + embedding->offset, (size_t)head->count * sizeof *w);
+    weft_model_weights_changed(apart.r.model);
+    assert_ok(toy_step(&apart.r, &apart.t, true, &sum_apart, NULL));
+    assert_ok(toy_step(&tied.r, &tied.t, true, &sum_tied, NULL));
+    assert_true(sum_tied == sum_apart);
+    for (int64_t i = 0; i < head->count; i++) g[embedding->offset + i] += g[head->offset + i];
+    assert_at_most(weft_rel_l2(weft_model_gradients(tied.r.model), WEFT_F64, g, WEFT_F64, count, 0), 1e-14);
+    close_alone(&tied);
+    close_alone(&apart);
+}
+
 typedef struct watch { const double *grads; double *seen; int64_t count, below; } watch;
 
 /* Ranges come from the end of the array to its beginning, each once, and are final when announced. */
@@ -248,6 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_step_after_the_first_allocates_nothing),
         cmocka_unit_test(gradients_add_up_until_they_are_zeroed),
+        cmocka_unit_test(g33_a_tied_gradient_is_both_parts_once),
         cmocka_unit_test(ready_ranges_are_final_and_cover_the_array),
         cmocka_unit_test(inputs_are_checked),
         cmocka_unit_test(learned_positions_end),
