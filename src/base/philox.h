@@ -4,6 +4,7 @@
  * in which order, or how often:
  *   word 0   position, low 32 bits        (dropout of scores: key token of the row / 4; its output word is token % 4)
  *   word 1   position, high 32 bits       (dropout of scores: query token of the row)
+ * (dropout of rows: the token of the row in words 0 and 1, 64 channels per 16 numbers in word 2; weft_drop in kern.h)
  *   word 2   sample (low 16 bits) | head or channel (high 16 bits)
  *   word 3   step (low 20 bits) | layer and site (high 12 bits: layer 8, site 4)
  * Larger numbers wrap inside their field; two addresses that wrap together share a value, which is
@@ -17,7 +18,8 @@ typedef struct { uint32_t w[4]; } weft_philox_out;
 
 typedef enum {
     WEFT_SITE_INIT, WEFT_SITE_ORDER, WEFT_SITE_SAMPLE, WEFT_SITE_DROP_EMBED, WEFT_SITE_DROP_ATTENTION,
-    WEFT_SITE_DROP_RESIDUAL
+    WEFT_SITE_DROP_RESIDUAL, /* what attention adds to the residual stream */
+    WEFT_SITE_DROP_MLP       /* what the feed-forward adds to it */
 } weft_site;
 
 static inline uint32_t weft_philox_word2(uint32_t sample, uint32_t head) { return (sample & 0xffffu) | (head << 16); }

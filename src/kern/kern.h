@@ -35,6 +35,18 @@ typedef struct weft_adamw_args {
     double lr, beta1, beta2, eps, weight_decay, c1, c2, gscale;
 } weft_adamw_args;
 
+/* Dropout of rows of the residual stream, by address: the step, layer and site in word3 (weft_philox_word3), the sample,
+ * the token of the row, and the channel. */
+typedef struct weft_drop {
+    double p;                /* probability, in (0, 1) */
+    uint64_t seed;
+    uint32_t word3;
+    int64_t T, sample0;      /* index i of a micro-batch is token i mod T of sample sample0 + i / T */
+} weft_drop;
+/* What dropout multiplies an element by: 1 / (1 - p) or 0. Sixteen numbers of four words serve 64 channels: word
+ * channel / 16 mod 4 of number channel mod 16. The specification of the mask. LOCAL, pure */
+double weft_drop_factor(const weft_drop *d, int64_t index, int64_t channel);
+
 typedef struct weft_kern_ops {
     weft_attn_ops attn; /* attention/attention.h */
     weft_move_ops move; /* move/move.h */
@@ -106,6 +118,14 @@ typedef struct weft_kern_ops {
     void (*xent_part_bwd)(void *dlogits, int64_t d_ld, const void *exps, int64_t e_ld, const int32_t *target,
                           int64_t first, const double *part, const double *whole, double scale, int64_t rows, int64_t V,
                           int threads);
+
+    /* to[rows,n] (R) = from + factor * y, all (R) and dense; from NULL: 0. `to` may be `from` or y. index[rows]. What is
+     * dropped is selected away, not multiplied by 0. */
+    void (*drop_add)(void *to, const void *from, const void *y, const int64_t *index, int64_t rows, int64_t n,
+                     const weft_drop *d, int threads);
+    /* c[rows,n] (C) = factor * y (R), dense. */
+    void (*drop_to_compute)(void *c, const void *y, const int64_t *index, int64_t rows, int64_t n, const weft_drop *d,
+                            int threads);
 
     /* One AdamW update with decoupled decay, all (R): m = b1 m + (1-b1) g', v likewise, g' = g * gscale,
      * p -= lr * (m/c1 / (sqrt(v/c2) + eps) + wd * p), c1 = 1 - b1^t, c2 = 1 - b2^t. */

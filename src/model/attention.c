@@ -88,8 +88,7 @@ static weft_status attend_ranks_bwd(weft__pass *p, int layer, weft__acts *a)
     return weft_cp_backward(weft__plan_of(m, layer), p->slot, &io);
 }
 
-/* x_mid = x_in + attention(norm1(x_in)) */
-weft_status weft__attention_fwd(weft__pass *p, int layer, weft__acts *a)
+weft_status weft__attention_inside(weft__pass *p, int layer, weft__acts *a, bool attend)
 {
     weft_model *m = p->m;
     const weft__layer *y = &m->layer[layer];
@@ -99,8 +98,12 @@ weft_status weft__attention_fwd(weft__pass *p, int layer, weft__acts *a)
     if (y->q_norm >= 0) qk_norm_fwd(p, y, a);
     rope(p, a->qkv, +1);
     WEFT_TRY(weft__guard_qkv(p, layer, a->qkv));
-    WEFT_TRY(p->attend(p, layer, a));
-    return weft__rows_fwd(p, &y->o, a->x_mid, a->x_in, a->o);
+    return attend ? p->attend(p, layer, a) : WEFT_OK;
+}
+
+weft_status weft__attention_out(weft__pass *p, int layer, weft__acts *a)
+{
+    return weft__rows_fwd(p, &p->m->layer[layer].o, WEFT_SITE_DROP_RESIDUAL, a->x_mid, a->x_in, a->o);
 }
 
 /* scratch->dx: gradient of x_mid on entry, of x_in on return. */
@@ -111,7 +114,7 @@ weft_status weft__attention_bwd(weft__pass *p, int layer, weft__acts *a)
     weft__scratch *s = p->scratch;
     int64_t HD = y->o.in;
 
-    weft__residual_gradient(p);
+    weft__residual_gradient(p, WEFT_SITE_DROP_RESIDUAL);
     WEFT_TRY(weft__rows_bwd(p, &y->o, s->dout, s->dxc, a->o));
     WEFT_TRY(weft__guard(p, &(weft__watched){.tensor = "dO", .layer = layer, .x = s->dout, .type = m->ct, .ld = HD,
                                              .rows = p->rows, .cols = HD, .D = m->config.D,

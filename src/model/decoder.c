@@ -44,8 +44,10 @@ static weft_status alloc_decoder(weft_decoder *d)
                          (long long)d->max);
     if (m->H > 0) WEFT_TRY(weft_attn_check(&desc, m->prec));
     WEFT_TRY(weft_arena_alloc(d->arena, all, m->cs, "cache", (void **)&d->cache));
-    WEFT_TRY(weft__acts_alloc(m, d->arena, S, S, false, false, &d->acts));
-    WEFT_TRY(weft__scratch_alloc(m, d->arena, S, false, &d->scratch));
+    const weft__act_rows rows = {S, S, 0};
+    WEFT_TRY(weft__acts_alloc(m, d->arena, &rows, WEFT__ALL & ~(WEFT__MID | WEFT__N2), &d->acts));
+    weft__acts_join(&d->acts);
+    WEFT_TRY(weft__scratch_alloc(m, d->arena, &rows, false, &d->scratch));
     WEFT_TRY(weft_arena_alloc(d->arena, S * m->H * c->D, m->rs, "attention", &d->acc));
     size_t work = m->H > 0 ? m->op->attn.work_bytes(&desc, m->ctx->threads) : 0;
     WEFT_TRY(weft_arena_alloc(d->arena, (int64_t)work, 1, "attention", &d->work));

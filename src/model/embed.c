@@ -60,15 +60,19 @@ weft_status weft__embed_fwd(weft__pass *p, void *x)
         look_up(p, &c, whole);
         if (m->share.tps > 1) WEFT_TRY(weft__tp_sum(p, &c, whole, to, false));
     }
+    if (weft__drops(p, WEFT_SITE_DROP_EMBED))
+        weft__drop_add(p, WEFT_SITE_DROP_EMBED, x, NULL, x, 0, weft__stream_count(p));
     return WEFT_OK;
 }
 
 /* forward: x_i = wte[token_i] + wpe[pos_i]   so   dwte[token_i] += dx_i. With tied embeddings the head has
  * already put its part there. dx comes from all ranks' rows: dwte and dwpe are complete for what is here. */
-weft_status weft__embed_bwd(weft__pass *p, const void *dx)
+weft_status weft__embed_bwd(weft__pass *p, void *dx)
 {
     weft_model *m = p->m;
     void *dwpe = m->par.wpe >= 0 ? weft__grad(m, m->par.wpe) : NULL;
+    if (weft__drops(p, WEFT_SITE_DROP_EMBED))
+        weft__drop_add(p, WEFT_SITE_DROP_EMBED, dx, NULL, dx, 0, weft__stream_count(p));
     for (weft__chunk c = weft__chunk_first(p, rows_at_once(p)); c.rows > 0; c = weft__chunk_next(p, &c)) {
         const void *rows;
         WEFT_TRY(weft__guard_share(p, &c, dx, m->rt, true));

@@ -37,7 +37,7 @@ static weft_status weight_gradient(weft_model *m, const weft__linear *lin, int64
     return weft_gemm_run(m->gemm, &g, NULL);
 }
 
-static void bias_gradient(weft__pass *p, const weft__linear *lin, int64_t rows, const void *dy, int64_t dy_ld)
+static void bias_of_rows(weft__pass *p, const weft__linear *lin, int64_t rows, const void *dy, int64_t dy_ld)
 {
     weft_model *m = p->m;
     if (lin->b < 0) return;
@@ -68,8 +68,19 @@ weft_status weft__linear_bwd(weft__pass *p, const weft__linear *lin, void *dx, i
                              int64_t dy_ld, const void *x, int64_t x_ld)
 {
     WEFT_TRY(weight_gradient(p->m, lin, p->rows, dy, dy_ld, x, x_ld));
-    bias_gradient(p, lin, p->rows, dy, dy_ld);
+    bias_of_rows(p, lin, p->rows, dy, dy_ld);
     return dx ? input_gradient(p->m, lin, p->rows, dx, dx_ld, p->m->ct, dy, dy_ld) : WEFT_OK;
+}
+
+void weft__bias_gradient(weft__pass *p, const weft__linear *lin, const void *dy)
+{
+    bias_of_rows(p, lin, p->rows, dy, lin->out);
+}
+
+weft_status weft__products_bwd(weft__pass *p, const weft__linear *lin, void *dx, const void *dy, const void *x)
+{
+    WEFT_TRY(weight_gradient(p->m, lin, p->rows, dy, lin->out, x, lin->in));
+    return input_gradient(p->m, lin, p->rows, dx, lin->in, p->m->ct, dy, lin->out);
 }
 
 /* ---- columns of W are here ------------------------------------------------------------------------------- */
@@ -126,7 +137,7 @@ weft_status weft__columns_bwd(weft__pass *p, const weft__linear *lin, void *dx, 
 {
     weft_model *m = p->m;
     if (m->share.tps == 1) return weft__linear_bwd(p, lin, dx, lin->in, dy, lin->out, x, lin->in);
-    bias_gradient(p, lin, p->rows, dy, lin->out);
+    bias_of_rows(p, lin, p->rows, dy, lin->out);
     for (weft__chunk c = weft__chunk_first(p, m->tp.chunk); c.rows > 0; c = weft__chunk_next(p, &c)) {
         const void *rows;
         WEFT_TRY(weft__tp_gather(p, &c, x, m->ct, &rows));
@@ -149,9 +160,9 @@ static weft_status add_everywhere(weft__pass *p, const weft__linear *lin, void *
     return m->share.tps == 1 || p->rows == 0 ? WEFT_OK : weft__tp_sum(p, &all, to, to, false);
 }
 
-/* The rank whose rows they are brings them. */
+/* The rank whose rows they are brings them. x begins with the pass's first row, or with the chunk's. */
 static weft_status add_to_shares(weft__pass *p, const weft__linear *lin, const weft__chunk *c, void *to,
-                                 const void *from, const void *x)
+                                 const void *from, const void *x, bool x_in_chunk)
 {
     weft_model *m = p->m;
     int64_t C = lin->out, K = lin->in;
@@ -162,17 +173,56 @@ static weft_status add_to_shares(weft__pass *p, const weft__linear *lin, const w
         void *y = weft__at(m->tp.buffer, b.at * C, m->rs);
         if (own) memcpy(y, weft__from(from, c->first * C, m->rs), (size_t)(b.rows * C) * m->rs);
         WEFT_TRY(forward_rows(m, lin, b.rows, y, C, m->rt, own, own || WEFT_PLANTED(tp_bias_every_rank),
-                              weft__from(x, b.row * K, m->cs), K));
+                              weft__from(x, (x_in_chunk ? b.at : b.row) * K, m->cs), K));
     }
     return weft__tp_sum(p, c, m->tp.buffer, weft__at(to, c->first * C, m->rs), false);
 }
 
-weft_status weft__rows_fwd(weft__pass *p, const weft__linear *lin, void *to, const void *from, const void *x)
+/* What is added has to be complete, over all ranks, before it is dropped. */
+static weft_status add_dropped(weft__pass *p, const weft__linear *lin, weft_site site, const weft__chunk *c, void *to,
+                               const void *from, const void *x, bool x_in_chunk)
 {
+    weft_model *m = p->m;
+    int64_t C = lin->out, K = lin->in, at = c->first * C;
+    bool once = m->share.tp == 0 || WEFT_PLANTED(tp_bias_every_rank);
+    void *sum = m->share.tps > 1 ? m->tp.buffer : p->scratch->branch, *own = weft__at(sum, c->own_at * C, m->rs);
+    for (weft__block b = {0}; weft__block_next(c, &b);)
+        WEFT_TRY(forward_rows(m, lin, b.rows, weft__at(sum, b.at * C, m->rs), C, m->rt, 0, once,
+                              weft__from(x, (x_in_chunk ? b.at : b.row) * K, m->cs), K));
+    if (m->share.tps > 1) WEFT_TRY(weft__tp_sum(p, c, sum, own));
+    weft__drop_add(p, site, weft__at(to, at, m->rs), weft__from(from, at, m->rs), own, c->first, c->own);
+    return WEFT_OK;
+}
+
+static weft_status rows_dropped(weft__pass *p, const weft__linear *lin, weft_site site, void *to, const void *from,
+                                const void *x)
+{
+    int64_t most = p->m->share.tps > 1 ? p->m->tp.chunk : p->scratch->branch_rows;
+    for (weft__chunk c = weft__chunk_first(p, most); c.rows > 0; c = weft__chunk_next(p, &c))
+        WEFT_TRY(add_dropped(p, lin, site, &c, to, from, x, false));
+    return WEFT_OK;
+}
+
+weft_status weft__rows_fwd(weft__pass *p, const weft__linear *lin, weft_site site, void *to, const void *from,
+                           const void *x)
+{
+    if (weft__drops(p, site)) return rows_dropped(p, lin, site, to, from, x);
     if (p->shares == 1) return add_everywhere(p, lin, to, from, x);
     for (weft__chunk c = weft__chunk_first(p, p->m->tp.chunk); c.rows > 0; c = weft__chunk_next(p, &c))
-        WEFT_TRY(add_to_shares(p, lin, &c, to, from, x));
+        WEFT_TRY(add_to_shares(p, lin, &c, to, from, x, false));
     return WEFT_OK;
+}
+
+weft_status weft__rows_fwd_chunk(weft__pass *p, const weft__linear *lin, weft_site site, const weft__chunk *c,
+                                 void *to, const void *from, const void *x)
+{
+    if (c->shares > 1 && weft__drops(p, site)) return add_dropped(p, lin, site, c, to, from, x, true);
+    if (c->shares > 1) return add_to_shares(p, lin, c, to, from, x, true);
+    weft__pass part = *p;
+    int64_t at = c->first * lin->out;
+    part.rows = c->rows;
+    if (part.index) part.index += c->first;
+    return weft__rows_fwd(&part, lin, site, weft__at(to, at, p->m->rs), weft__from(from, at, p->m->rs), x);
 }
 
 weft_status weft__rows_bwd(weft__pass *p, const weft__linear *lin, void *dx, const void *dy, const void *x)
@@ -180,7 +230,7 @@ weft_status weft__rows_bwd(weft__pass *p, const weft__linear *lin, void *dx, con
     weft_model *m = p->m;
     int64_t C = lin->out, K = lin->in;
     if (p->shares == 1) return weft__linear_bwd(p, lin, dx, K, dy, C, x, K);
-    bias_gradient(p, lin, weft__stream_count(p), dy, C);
+    bias_of_rows(p, lin, weft__stream_count(p), dy, C);
     for (weft__chunk c = weft__chunk_first(p, m->tp.chunk); c.rows > 0; c = weft__chunk_next(p, &c)) {
         const void *rows;
         WEFT_TRY(weft__guard_share(p, &c, dy, m->ct, true));

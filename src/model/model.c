@@ -20,6 +20,12 @@ static weft_status check_options(const weft_model_options *o)
     if (!weft_mul_i64(o->B, o->T, &tokens) || tokens > INT64_MAX / 8)
         return weft_fail(WEFT_ERR_REFUSED, "model: %lld sequences of %lld tokens do not fit into memory sizes",
                          (long long)o->B, (long long)o->T);
+    if (!(o->embedding_dropout >= 0 && o->embedding_dropout < 1 && o->residual_dropout >= 0 && o->residual_dropout < 1))
+        return weft_fail(WEFT_ERR_REFUSED, "model: dropout %g of the embedding, %g of the residual stream; at least 0 and "
+                         "below 1 works", o->embedding_dropout, o->residual_dropout);
+    if (o->mlp_rows < 0 || o->recompute < 0 || o->recompute >= WEFT_RECOMPUTE_MODES)
+        return weft_fail(WEFT_ERR_REFUSED, "model: recompute %d, tiles of %lld rows; 0 to %d, and 0 (all) or more work",
+                         (int)o->recompute, (long long)o->mlp_rows, WEFT_RECOMPUTE_MODES - 1);
     if (o->prec >= WEFT_PREC_COUNT)
         return weft_fail(WEFT_ERR_REFUSED, "model: precision %d; fp64, fp32, bf16 and fp16 exist", (int)o->prec);
     return WEFT_OK;
@@ -79,7 +85,15 @@ static weft_status alloc_parameters(weft_model *m)
                              (void **)&m->copies);
 }
 
-static weft_status alloc_all(weft_model *m, weft_comm *tp)
+/* Of each share alike, and no more than travel at once. */
+static void set_tile(weft_model *m, int64_t rows)
+{
+    int64_t of_share = weft_ceil_div(rows, m->tp.shares);
+    if (rows == 0 || rows >= m->rows_max) return;
+    m->tile = (m->share.tps > 1 ? weft_min_i64(of_share, m->tp.chunk) : of_share) * m->tp.shares;
+}
+
+static weft_status alloc_all(weft_model *m, weft_comm *tp, int64_t mlp_rows)
 {
     int64_t largest;
     if (!weft_mul_i64(m->rows_max, weft__widest(m), &largest) || largest > INT64_MAX / (int64_t)sizeof(double))
@@ -87,6 +101,7 @@ static weft_status alloc_all(weft_model *m, weft_comm *tp)
                          (long long)m->rows_max, (long long)weft__widest(m));
     WEFT_TRY(alloc_parameters(m));
     WEFT_TRY(weft__tp_alloc(m, tp, m->rows_max));
+    set_tile(m, mlp_rows);
     return weft__slots_alloc(m);
 }
 
@@ -175,11 +190,16 @@ static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, wef
     m->cs = weft_dtype_size(m->ct);
     m->train = o->train;
     m->slots = o->slots;
+    m->embedding_dropout = o->train ? o->embedding_dropout : 0;
+    m->residual_dropout = o->train ? o->residual_dropout : 0;
+    m->seed = o->seed;
+    m->recompute = o->recompute;
+    m->keep_attention = o->keep_attention || o->recompute == WEFT_RECOMPUTE_NONE;
     m->head_slot = -1;
     m->layout = o->layout;
     m->T = o->T;
     m->rows_max = weft_shard_max_rows(o->layout, o->B, o->T, weft_comm_size(m->cp));
-    return alloc_all(m, place->tp);
+    return alloc_all(m, place->tp, o->mlp_rows);
 }
 
 /* Over cp, then over tp, whose groups have a rank of every group of cp each. */

@@ -25,7 +25,7 @@ typedef struct weft_model_config {
     int H, Hkv, D;
     double norm_eps;
     weft_rope_config rope;
-    double dropout_asked;    /* the largest dropout that the file names; not applied, callers say so */
+    double dropout_asked;    /* the largest dropout that the file names; callers say what is applied */
     bool tied;
     bool qkv_bias, o_bias, mlp_bias; /* attention_bias / mlp_bias of llama, always q,k,v of qwen2, all of gpt2 */
     int64_t window;          /* Hugging Face's sliding_window W: self and W-1 keys before; 0: none */
@@ -59,14 +59,26 @@ double weft_model_step_flops(const weft_model_config *config, int64_t tokens, do
 
 typedef struct weft_model weft_model;
 
+/* What a layer's backward pass makes again instead of keeping it from the forward pass (docs/maths/memory.md): the inside
+ * of attention (n1, q, k, v and, unless they are kept, o, m, l); that of both halves of a layer; all but a layer's
+ * input. */
+typedef enum { WEFT_RECOMPUTE_NONE, WEFT_RECOMPUTE_ATTENTION, WEFT_RECOMPUTE_BLOCK, WEFT_RECOMPUTE_FULL,
+              WEFT_RECOMPUTE_MODES } weft_recompute;
+const char *weft_recompute_name(weft_recompute mode);
+bool weft_recompute_parse(const char *s, weft_recompute *out);
+
 typedef struct weft_model_options {
     weft_prec prec;
     int64_t B, T, max_docs;  /* of one micro-batch, whole sequences */
     weft_layout layout;
     weft_cp_options cp;
     double dropout;          /* of attention probabilities in training passes; 0: none */
+    double embedding_dropout, residual_dropout; /* of the embedding; of what both halves of a layer add; likewise */
     uint64_t seed;           /* of dropout */
     bool train;              /* keeps activations and gradients */
+    weft_recompute recompute;
+    bool keep_attention;     /* with recompute: o, m, l (and what the plan keeps) stay, and attention runs once */
+    int64_t mlp_rows;        /* rows for which what is as wide as F exists at once; 0: all */
     int slots;               /* micro-batches alive at once: each has its activations of the layers of the stage */
 } weft_model_options;
 

@@ -7,6 +7,7 @@
 #ifndef WEFT_MODEL_IMPL_H
 #define WEFT_MODEL_IMPL_H
 
+#include "base/philox.h"
 #include "model/model.h"
 
 /* ---- families ------------------------------------------------------------------------------------- */
@@ -91,8 +92,19 @@ typedef struct weft__acts { /* what forward leaves for backward, per layer */
     void *o;                /* (C) [S,H,D] */
     void *m, *l;            /* (R) [S,H] running state of the attention */
     void *kept;             /* what the layer's plan keeps (weft_cp_kept_bytes), or NULL */
-    void *up;               /* (C) [S,2F] gate and up, or [S,F]; backward overwrites it by its gradient */
+    void *up;               /* (C) [S,2F] gate and up, or [S,F]; backward overwrites it by its gradient. A tile's rows */
 } weft__acts;
+
+/* Groups of these buffers that are kept, or made again, together. */
+enum {
+    WEFT__IN = 1,           /* x_in */
+    WEFT__QKV = 2,          /* n1 and its statistics, qkv, and what the q,k norm keeps */
+    WEFT__O = 4,            /* o, m, l, kept */
+    WEFT__MID = 8,          /* x_mid */
+    WEFT__N2 = 16,          /* n2 and its statistics */
+    WEFT__UP = 32,          /* up */
+    WEFT__ALL = 63
+};
 
 typedef struct weft__tp { /* what a tensor-parallel group needs (tp.c) */
     weft_comm *comm;         /* NULL, and so are all pointers: one rank */
@@ -106,9 +118,11 @@ typedef struct weft__tp { /* what a tensor-parallel group needs (tp.c) */
 } weft__tp;
 
 typedef struct weft__scratch { /* one set for all layers */
-    void *act;   /* (C) [S,F] */
+    void *act;   /* (C) [S,F], or a tile's rows */
     void *dx;    /* (R) [s,C] gradient of the residual stream */
-    void *dxc;   /* (C) [s,C] its copy for products; the same array as dx when R and C are one type */
+    void *dxc;   /* (C) [s,C] its copy for products; the same array as dx when R and C are one type and nothing drops */
+    void *branch; /* (R) [some rows,C] what is added to the residual stream, before dropout; NULL without, or with tp */
+    int64_t branch_rows;
     void *dn;    /* (C) [s,C] */
     void *dout;  /* (C) [S,H,D] */
     void *dqkv;  /* (C) [S,Q] */
@@ -122,11 +136,13 @@ struct weft__pass { /* one walk through the layers over `rows` rows: a micro-bat
     int shares;              /* of the rows of the residual stream, as in weft__tp: 1 in a decoder */
     int layer;               /* for messages about a stuck rank; -1: before or after all */
     int slot;
+    int64_t tile;            /* rows of the feed-forward at a time; 0: all */
     const weft_shard *shard; /* whose rows they are; NULL in a decoder */
     uint32_t step;           /* optimizer step, and whether dropout acts */
     bool training;
     const int32_t *token;
     const int64_t *pos;      /* [S] in the document */
+    const int64_t *index;    /* [S] in the micro-batch, for dropout's addresses */
     const void *cos, *sin;   /* (R) [S, D/2] */
     weft__scratch *scratch;
     /* qkv -> o, and m, l: over ranks in a training pass, over the cache in a decoder. */
@@ -135,7 +151,7 @@ struct weft__pass { /* one walk through the layers over `rows` rows: a micro-bat
 };
 
 typedef struct weft__slot { /* a micro-batch from its forward to its backward pass */
-    weft__acts *acts;        /* one per layer of the stage (weft__acts_of); without train all share their buffers */
+    weft__acts *acts;        /* one per layer of the stage (weft__acts_of); what is not kept is the model's `again` */
     int64_t *pos;            /* [S] */
     int64_t *table_pos, table_rows; /* the positions that cos, sin are for */
     void *cos, *sin;
@@ -160,6 +176,11 @@ struct weft_model {
     weft_dtype rt, ct;       /* R and C */
     size_t rs, cs;           /* their bytes */
     bool train;
+    double embedding_dropout, residual_dropout;
+    uint64_t seed;           /* of dropout */
+    weft_recompute recompute;
+    bool keep_attention;
+    int64_t tile;            /* rows of the feed-forward at a time; 0: all */
     weft_span layers;        /* of this stage of the pipeline */
     bool first_stage, last_stage;
     weft_layout layout;
@@ -178,11 +199,12 @@ struct weft_model {
     int64_t rows_max, chunk; /* rows of this rank at most; rows of logits alive at once */
     int slots;
     weft__slot *slot;
+    weft__acts again;        /* one set for all layers and slots: what no layer keeps */
     weft__scratch scratch;   /* dx only without a pipeline: there it is what travels */
     int64_t *index;          /* [S] */
 
     /* the last stage's, of one micro-batch */
-    void *x_out;             /* (R) [S,C] after the last layer */
+    void *x_out;             /* (R) [s,C] after the last layer; x_mid of the last layer that is made again, on any stage */
     void *n_out, *rstd_out, *mean_out;
     void *logits, *dlogits, *nll;
     int head_slot;           /* the slot whose gradient n_out holds; -1: none */
@@ -236,11 +258,17 @@ static inline int64_t weft__widest(const weft_model *m)
 weft_mask weft__mask(const weft_model_config *c, bool windowed);
 double weft__scale(const weft_model_config *c); /* of the scores: 1 / sqrt(D) */
 
-/* Without `keep` (no backward follows) the residual stream is one buffer, added to in place. With `sent` that comes
- * from the stage before, and no x_in is made. */
-weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, int64_t rows, int64_t stream_rows, bool keep,
-                             bool sent, weft__acts *a);
-weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, int64_t rows, bool backward, weft__scratch *s);
+/* Makes the buffers of the groups `what` (WEFT__IN ...); the others stay as they are in `a`. tile 0: all rows. */
+typedef struct weft__act_rows { int64_t rows, stream, tile; } weft__act_rows;
+weft_status weft__acts_alloc(const weft_model *m, weft_arena *arena, const weft__act_rows *rows, int what,
+                             weft__acts *a);
+/* One buffer for the residual stream, to which both halves add, and one for both normed copies of it: no backward pass
+ * follows. */
+void weft__acts_join(weft__acts *a);
+weft_status weft__scratch_alloc(const weft_model *m, weft_arena *arena, const weft__act_rows *rows, bool backward,
+                                weft__scratch *s);
+/* What each layer keeps from its forward to its backward pass, as a sum of groups. */
+int weft__kept_groups(const weft_model *m);
 /* Everything that a pass needs on this stage, for m->slots micro-batches (slots.c). */
 weft_status weft__slots_alloc(weft_model *m);
 /* What plans keep; their size is theirs to say, so it comes after them. */
@@ -296,38 +324,63 @@ weft_status weft__linear_bwd(weft__pass *p, const weft__linear *lin, void *dx, i
                              int64_t dy_ld, const void *x, int64_t x_ld);
 
 /* The same over tp. x and dx of columns, y and dy of rows are [s,C] of the residual stream; the others are [S, what is
- * here]. Columns: y (C) = x W + b. Rows: to (R) = from + x W + b; `to` may be `from`. Backward as weft__linear_bwd: dx
+ * here]. Columns: y (C) = x W + b. Rows: to (R) = from + drop(x W + b); `to` may be `from`. Backward as weft__linear_bwd: dx
  * and dy (C), and dx of rows may be x. */
 weft_status weft__columns_fwd(weft__pass *p, const weft__linear *lin, void *y, const void *x);
 weft_status weft__columns_bwd(weft__pass *p, const weft__linear *lin, void *dx, const void *dy, const void *x);
-weft_status weft__rows_fwd(weft__pass *p, const weft__linear *lin, void *to, const void *from, const void *x);
+weft_status weft__rows_fwd(weft__pass *p, const weft__linear *lin, weft_site site, void *to, const void *from,
+                           const void *x);
 weft_status weft__rows_bwd(weft__pass *p, const weft__linear *lin, void *dx, const void *dy, const void *x);
 /* One chunk of columns_bwd: `rows` is what weft__tp_gather gave of x. dy begins with the pass's first row, or with the
  * chunk's. Of the bias nothing. */
 weft_status weft__columns_bwd_chunk(weft__pass *p, const weft__linear *lin, const weft__chunk *c, void *dx,
                                     const void *dy, bool dy_in_chunk, const void *rows);
 
+/* Pieces for rows that lie dense. Of the bias, of rows p->rows, alone; and all but the bias. */
+void weft__bias_gradient(weft__pass *p, const weft__linear *lin, const void *dy);
+weft_status weft__products_bwd(weft__pass *p, const weft__linear *lin, void *dx, const void *dy, const void *x);
+/* One chunk of rows_fwd; x begins with the chunk's first row. */
+weft_status weft__rows_fwd_chunk(weft__pass *p, const weft__linear *lin, weft_site site, const weft__chunk *c,
+                                 void *to, const void *from, const void *x);
+
 void weft__norm_fwd(weft__pass *p, const weft__norm *norm, void *y, void *mean, void *rstd, const void *x);
 void weft__norm_bwd(weft__pass *p, const weft__norm *norm, void *dx, const void *dy, const void *x, const void *mean,
                     const void *rstd);
 
-weft_status weft__attention_fwd(weft__pass *p, int layer, weft__acts *a);
+/* x_in -> o, in two parts; o -> x_mid. `attend` false: o, m, l are there. */
+weft_status weft__attention_inside(weft__pass *p, int layer, weft__acts *a, bool attend);
+weft_status weft__attention_out(weft__pass *p, int layer, weft__acts *a);
 weft_status weft__attention_bwd(weft__pass *p, int layer, weft__acts *a);
 weft_status weft__attend_ranks(weft__pass *p, int layer, weft__acts *a);
 
 weft_status weft__mlp_fwd(weft__pass *p, int layer, weft__acts *a, void *x_out);
+/* x_mid -> n2, up again. */
+weft_status weft__mlp_again(weft__pass *p, int layer, weft__acts *a);
 weft_status weft__mlp_bwd(weft__pass *p, int layer, weft__acts *a);
+
+/* Tile by tile (mlp_tiles.c): n2 and x_mid -> x_out; n2 and scratch->dxc -> scratch->dn, and gradients. */
+weft_status weft__mlp_tiles_fwd(weft__pass *p, const weft__layer *y, weft__acts *a, void *x_out);
+weft_status weft__mlp_tiles_bwd(weft__pass *p, const weft__layer *y, weft__acts *a);
+/* act[rows,F] = silu(gate) * up, or gelu(fc), of up[rows]; and up, or with gelu dact itself, becomes the gradient. Returns
+ * where that lies. */
+void weft__act_fwd(weft__pass *p, void *act, const void *up, int64_t rows);
+const void *weft__act_bwd(weft__pass *p, void *dact, void *up, int64_t rows);
 
 /* The residual stream of a half block begins with what went in; nothing to do when it is one buffer. */
 void weft__residual_copy(const weft__pass *p, void *to, const void *from);
-/* scratch->dxc = scratch->dx, as products want it. */
-void weft__residual_gradient(const weft__pass *p);
+/* Dropout at one of the sites WEFT_SITE_DROP_... of the residual stream (dropout.c). Of rows [first, first + rows) of the
+ * stream, which begin at `to`, `from` and y: to (R) = from + dropped y (R); from NULL: 0. */
+bool weft__drops(const weft__pass *p, weft_site site);
+void weft__drop_add(const weft__pass *p, weft_site site, void *to, const void *from, const void *y, int64_t first,
+                    int64_t rows);
+/* scratch->dxc = scratch->dx, as products want it: dropped as what was added to the stream was. */
+void weft__residual_gradient(const weft__pass *p, weft_site site);
 weft_status weft__block_fwd(weft__pass *p, int layer, weft__acts *a, void *x_out);
 weft_status weft__block_bwd(weft__pass *p, int layer, weft__acts *a);
 
 /* x, dx (R) [s,C] */
 weft_status weft__embed_fwd(weft__pass *p, void *x);
-weft_status weft__embed_bwd(weft__pass *p, const void *dx);
+weft_status weft__embed_bwd(weft__pass *p, void *dx); /* dx is used up */
 /* Refuses ids outside the vocabulary. */
 weft_status weft__tokens_check(const weft_model *m, const int32_t *token, int64_t rows);
 /* Refuses positions outside the table of learned positions, if there is one. */

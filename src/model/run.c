@@ -46,8 +46,8 @@ static weft__pass pass_of(weft_model *m, const weft_micro *u, bool training)
     const weft__slot *s = &m->slot[u->slot];
     return (weft__pass){
         .step = u->step, .training = training, .m = m, .rows = u->shard->rows[weft_comm_rank(m->cp)], .slot = u->slot,
-        .shard = u->shard, .token = u->token, .pos = s->pos, .cos = s->cos, .sin = s->sin, .scratch = &m->scratch,
-        .attend = weft__attend_ranks, .shares = m->tp.shares, .layer = -1,
+        .shard = u->shard, .token = u->token, .pos = s->pos, .index = m->index, .cos = s->cos, .sin = s->sin, .scratch = &m->scratch,
+        .attend = weft__attend_ranks, .shares = m->tp.shares, .layer = -1, .tile = m->tile,
     };
 }
 
@@ -193,8 +193,10 @@ weft_status weft_model_backward(weft_model *m, const weft_micro *micro, void *st
     ready_hook hook = {ready, ready_ud};
     weft__scratch scratch = m->scratch;
     if (stream) scratch.dx = stream;
-    if (m->rt == m->ct) scratch.dxc = scratch.dx;
+    if (m->scratch.dxc == m->scratch.dx) scratch.dxc = scratch.dx;
     p.scratch = &scratch;
+    /* other micro-batches may have run since its forward pass */
+    weft_shard_tokens(micro->shard, weft_comm_rank(m->cp), m->index, m->slot[micro->slot].pos);
     m->slot[micro->slot].pending = false;
     return backward_layers(&p, &hook);
 }

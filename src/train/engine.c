@@ -3,6 +3,7 @@
 
 #include "sched/sched.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,6 +38,11 @@ static weft_status open_model(weft_engine *e, const weft_model_config *config, c
                              .layout = e->run->layout,
                              .cp = e->run->cp,
                              .dropout = e->run->o->attention_dropout,
+                             .embedding_dropout = e->run->o->embedding_dropout,
+                             .residual_dropout = e->run->o->residual_dropout,
+                             .recompute = e->run->recompute,
+                             .keep_attention = e->run->o->keep_attention,
+                             .mlp_rows = e->run->o->mlp_rows,
                              .seed = (uint64_t)e->run->o->seed,
                              .train = o->train,
                              .slots = e->slots};
@@ -112,9 +118,11 @@ void weft_engine_warn(const weft_engine *e, const char *path)
 {
     weft_text unknown = {0};
     if (e->ctx->rank != 0 || !e->ctx->log.write) return;
-    if (e->config.dropout_asked > 0)
-        weft_logf(&e->ctx->log, WEFT_LOG_WARN, "%s asks for dropout %g; this version of weft trains without dropout",
-                  path, e->config.dropout_asked);
+    const weft_run_options *o = e->run->o;
+    if (e->config.dropout_asked > fmax(o->attention_dropout, fmax(o->embedding_dropout, o->residual_dropout)))
+        weft_logf(&e->ctx->log, WEFT_LOG_WARN, "%s asks for dropout %g; this run drops %g of the embedding, %g of the "
+                  "residual stream, %g of attention, as --embedding-dropout, --residual-dropout and --attention-dropout "
+                  "say", path, e->config.dropout_asked, o->embedding_dropout, o->residual_dropout, o->attention_dropout);
     if (weft_model_config_unknown(path, &unknown) >= 0 && unknown.len)
         weft_logf(&e->ctx->log, WEFT_LOG_WARN, "%s: not read: %s", path, unknown.data);
     weft_text_free(&unknown);

@@ -119,8 +119,21 @@ static const weft_opt table[] = {
     {"train.attention_dropout", "attention-dropout", NULL, WEFT_OPT_REAL, OFF(attention_dropout),
      "0", NULL, 0, 0.999999,
      "dropout of attention probabilities in training, by address: the same on any number of ranks", T},
+    {"train.embedding_dropout", "embedding-dropout", NULL, WEFT_OPT_REAL, OFF(embedding_dropout),
+     "0", NULL, 0, 0.999999, "dropout of the embedding in training, by address, too", T},
+    {"train.residual_dropout", "residual-dropout", "hidden-dropout", WEFT_OPT_REAL, OFF(residual_dropout),
+     "0", NULL, 0, 0.999999, "dropout of what attention and feed-forward add to the residual stream, by address, too", T},
     {"train.compare_steps", "compare-one-rank", NULL, WEFT_OPT_INT, OFF(compare_steps), "0", NULL, 0, 1e12,
      "afterwards run this many first steps on one rank and compare the losses", T},
+
+    {"memory.recompute", "recompute", NULL, WEFT_OPT_ENUM, OFF(recompute), "none", "none|attention|block|full", NO_LIMIT,
+     "what the backward pass makes again instead of keeping it: the inside of attention, of both halves of a layer, all "
+     "but a layer's input", T | V | B},
+    {"memory.keep_attention", "recompute-keep-attention", NULL, WEFT_OPT_BOOL, OFF(keep_attention),
+     "false", NULL, NO_LIMIT, "with --recompute: keep attention's output, so that it and its exchange run once",
+     T | V | B},
+    {"memory.mlp_rows", "mlp-rows", NULL, WEFT_OPT_SIZE, OFF(mlp_rows), "0", NULL, 0, (double)(1LL << 40),
+     "rows of the feed-forward at a time, so that its width exists for so many only (0: all)", T | E | V | B},
 
     {"optim.lr", "lr", NULL, WEFT_OPT_REAL, OFF(lr), "1e-3", NULL, 0, 1e3, "learning rate after warm-up", T},
     {"optim.min_lr", "min-lr", NULL, WEFT_OPT_REAL, OFF(min_lr),
@@ -333,6 +346,7 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
     if (run->prec == WEFT_PREC_F64) run->isa = WEFT_ISA_REF;
     if (o->cp_layout) WEFT_TRY(weft_layout_parse(o->cp_layout, &run->layout));
     WEFT_TRY(weft_run_resolve_numerics(run, opts, o));
+    WEFT_TRY(weft_run_resolve_memory(run, o));
     return check_model_sizes(opts, o);
 }
 

@@ -25,7 +25,10 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
 
     const char *model_dir, *model_config, *family;
     int64_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, sliding_window;
-    double rope_theta, norm_eps, attention_dropout;
+    double rope_theta, norm_eps, attention_dropout, embedding_dropout, residual_dropout;
+    const char *recompute;
+    bool keep_attention;
+    int64_t mlp_rows;
     bool tied;
 
     const char *data_path, *separator;
@@ -69,6 +72,7 @@ typedef struct weft_run { /* the options, checked and resolved */
     const weft_run_options *o;
     weft_prec prec;
     weft_isa isa;
+    weft_recompute recompute;
     weft_layout layout;
     weft_mesh_shape mesh;
     double loss_scale;      /* to begin with */

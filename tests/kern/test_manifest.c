@@ -333,12 +333,29 @@ static void case_guard(run *t)
     output(t, "guard with infinity and NaN", REAL, nan, 4, 2, 0);
 }
 
+/* The masks are the same bits for every instruction set, or whole elements would differ. In place, too. */
+static void case_drop(run *t)
+{
+    const int64_t R = t->rows, n = t->n;
+    const weft_drop d = {.p = 0.37, .seed = 0x123456789abcULL, .word3 = 0x51234567u, .T = 7, .sample0 = 65530};
+    int64_t *index = take(t, R, sizeof *index);
+    for (int64_t i = 0; i < R; i++) index[i] = 5 * i + 3;
+    void *from = input(t, REAL, R, n, 0, 1, 1), *y = input(t, REAL, R, n, 0, 2, 1), *alone = input(t, REAL, R, n, 0, 3, 1);
+    void *c = blank(t, COMPUTE, R, n, 0), *to = blank(t, REAL, R, n, 0);
+    t->op->drop_add(to, from, y, index, R, n, &d, t->threads);
+    t->op->drop_add(alone, NULL, alone, index, R, n, &d, t->threads);
+    t->op->drop_to_compute(c, y, index, R, n, &d, t->threads);
+    output(t, "drop_add", REAL, to, R, n, 0);
+    output(t, "drop_add alone", REAL, alone, R, n, 0);
+    output(t, "drop_to_compute", COMPUTE, c, R, n, 0);
+}
+
 static const struct { const char *ops; void (*body)(run *); } cases[] = {
     {"rmsnorm_fwd rmsnorm_bwd", case_rmsnorm}, {"headnorm_fwd headnorm_bwd", case_headnorm},
     {"layernorm_fwd layernorm_bwd", case_layernorm}, {"rope", case_rope}, {"swiglu_fwd swiglu_bwd", case_swiglu},
     {"gelu_fwd gelu_bwd", case_gelu}, {"bias_fwd bias_bwd bias_fwd_r", case_bias}, {"embed_fwd embed_bwd", case_embed},
     {"xent", case_xent}, {"xent_part xent_part_bwd", case_xent_part}, {"adamw", case_adamw},
-    {"guard guard_r", case_guard},
+    {"guard guard_r", case_guard}, {"drop_add drop_to_compute", case_drop},
     {"sumsq axpy scale to_compute to_real add_real", case_arrays}};
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -10,12 +10,15 @@ static const int64_t cu[] = {0, 2, 5, 0, 5}, first[] = {0, 3, 5};
  * 1e-11 at a sum f of some 30. The three-point formula would be off by 1e-8. */
 static const double h = 1e-4, tolerance = 1e-9;
 
+/* Only a pass that is followed by a backward pass drops anything. */
+static bool drops(const toy *t) { return t->dropout + t->embedding_dropout + t->residual_dropout > 0; }
+
 static weft_status value_at(toy_rank *r, const toy *t, double *w, double x, double *out)
 {
     double keep = *w;
     *w = x;
     weft_model_weights_changed(r->model);
-    weft_status st = toy_step(r, t, false, out, NULL);
+    weft_status st = toy_step(r, t, drops(t), out, NULL);
     *w = keep;
     return st;
 }
@@ -29,9 +32,9 @@ static weft_status difference(toy_rank *r, const toy *t, double *w, double *out)
     return WEFT_OK;
 }
 
-static weft_status check_tensor(toy_rank *r, const toy *t, const weft_spec *s)
+static weft_status check_tensor(toy_rank *r, const toy *t, const weft_spec *s, const double *g)
 {
-    double *w = weft_model_weights(r->model), *g = weft_model_gradients(r->model), largest = 0;
+    double *w = weft_model_weights(r->model), largest = 0;
     for (int64_t i = s->offset; i < s->offset + s->count; i += test_every(5)) {
         double numeric;
         WEFT_TRY(difference(r, t, &w[i], &numeric));
@@ -54,20 +57,27 @@ static weft_status check_all(weft_ctx *ctx, weft_world *world, void *ud)
     WEFT_TRY(toy_open(&r, ctx, world, t));
     WEFT_TRY(toy_step(&r, t, true, &sum, NULL));
     const weft_spec *spec = weft_model_spec(r.model, &n);
-    for (int i = 0; i < n; i++) WEFT_TRY(check_tensor(&r, t, &spec[i]));
+    int64_t count = weft_model_weight_count(r.model);
+    double *g;
+    WEFT_TRY(WEFT_NEW(r.arena, count, "test", &g));
+    memcpy(g, weft_model_gradients(r.model), (size_t)count * sizeof *g);
+    for (int i = 0; i < n; i++) WEFT_TRY(check_tensor(&r, t, &spec[i], g));
     toy_close(&r);
     return WEFT_OK;
 }
 
-static void check(weft_model_config config)
+static void check_dropping(weft_model_config config, double rate)
 {
     int32_t token[10], target[10];
     toy_tokens(token, target, 10, config.V);
     toy t = {.config = config, .prec = WEFT_PREC_F64, .P = 1, .strategy = "none", .B = 2, .T = 5, .cu = cu,
              .first = first,
-             .token = token, .target = target, .grad_scale = 1};
+             .token = token, .target = target, .grad_scale = 1, .dropout = rate, .embedding_dropout = rate,
+             .residual_dropout = rate};
     assert_ok(weft_run_threads(1, check_all, &t));
 }
+
+static void check(weft_model_config config) { check_dropping(config, 0); }
 
 static void llama_untied(void **state)
 {
@@ -129,6 +139,13 @@ static void gpt2_tied_and_untied(void **state)
     check(c);
 }
 
+static void dropout_everywhere(void **state)
+{
+    (void)state;
+    check_dropping(toy_config(WEFT_LLAMA, 2), 0.3);
+    check_dropping(toy_config(WEFT_GPT2, 1), 0.2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +156,7 @@ int main(void)
         cmocka_unit_test(qwen3_untied_and_tied),
         cmocka_unit_test(mistral_with_a_window),
         cmocka_unit_test(gpt2_tied_and_untied),
+        cmocka_unit_test(dropout_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

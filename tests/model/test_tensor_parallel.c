@@ -10,7 +10,7 @@ static void check_family(weft_model_config c, double dropout)
     static const int64_t cu[] = {0, 5, 5, 17, 0, 1, 17}, first[] = {0, 4, 7};
     toy_tokens(token, target, 34, c.V);
     toy t = {.config = c, .prec = WEFT_PREC_F64, .B = 2, .T = 17, .cu = cu, .first = first, .token = token,
-             .target = target, .dropout = dropout};
+             .target = target, .dropout = dropout, .embedding_dropout = dropout / 2, .residual_dropout = dropout};
     toy one = run_one(t);
     for (int tp = 2; tp <= 4; tp++)
         for (int sp = 0; sp < 2; sp++) check_cut(t, &one, tp, tp == 2 ? 2 : 1, sp, limit, limit);

@@ -13,7 +13,10 @@ typedef struct toy { /* one problem and its results, in double whatever the prec
     int P;                      /* ranks of cp */
     int tp;                     /* 0: one */
     bool sequence_parallel;
-    double dropout;
+    double dropout, embedding_dropout, residual_dropout;
+    weft_recompute recompute;
+    bool keep_attention, keep_heads;
+    int64_t mlp_rows;
     weft_layout layout;
     const char *strategy;
     int64_t B, T;
@@ -28,6 +31,8 @@ typedef struct toy { /* one problem and its results, in double whatever the prec
     char *grad_is;              /* [ranks][count] toy_gradient */
     int64_t count;
     double *rank_sum;           /* [P][tp] */
+    int64_t *messages;          /* [P][tp] sent in the step */
+    size_t *bytes;              /* [P][tp] in the rows of its account */
 } toy;
 
 /* What a rank of tp has of the gradient of an element of the model. */
@@ -156,8 +161,10 @@ static inline weft_status toy_open(toy_rank *r, weft_ctx *ctx, weft_world *world
     WEFT_TRY(toy_cut(r, t, weft_comm_rank(place.cp)));
     weft_model_options o = {
         .prec = t->prec, .B = t->B, .T = t->T, .max_docs = r->docs.first[t->B], .layout = t->layout,
-        .cp = {.strategy = t->strategy ? t->strategy : "auto", .overlap = true}, .train = true, .slots = 1,
-        .dropout = t->dropout, .seed = 3,
+        .cp = {.strategy = t->strategy ? t->strategy : "auto", .overlap = true,
+               .keep_heads = t->keep_heads}, .train = true, .slots = 1,
+        .dropout = t->dropout, .embedding_dropout = t->embedding_dropout, .residual_dropout = t->residual_dropout,
+        .seed = 3, .recompute = t->recompute, .keep_attention = t->keep_attention, .mlp_rows = t->mlp_rows,
     };
     WEFT_TRY(weft_model_create(&r->model, ctx, &r->kern, r->gemm, &place, &t->config, &o));
     return toy_weights(r->model, r->arena, t);
@@ -211,7 +218,12 @@ static inline weft_status toy_body(weft_ctx *ctx, weft_world *world, void *ud)
     void *nll;
     WEFT_TRY(toy_open(&r, ctx, world, t));
     WEFT_TRY(weft_arena_alloc(r.arena, r.rows, sizeof(double), "test", &nll));
+    weft_counters before, after;
+    weft_world_counters(world, &before);
     WEFT_TRY(toy_step(&r, t, true, &t->rank_sum[rank], nll));
+    weft_world_counters(world, &after);
+    t->messages[rank] = after.messages - before.messages;
+    for (int i = 0; i < ctx->mem.rows; i++) t->bytes[rank] += ctx->mem.row[i].bytes;
     for (int64_t i = 0; i < r.rows; i++) t->token_nll[tp * t->B * t->T + r.index[i]] = weft_load(nll, type, i);
     WEFT_TRY(toy_gradients(&r, t, rank));
     toy_close(&r);
@@ -270,6 +282,8 @@ static inline weft_status toy_run(toy *t)
     t->grads = calloc((size_t)(ranks * t->count), sizeof(double));
     t->grad_is = calloc((size_t)(ranks * t->count), 1);
     t->rank_sum = calloc((size_t)ranks, sizeof(double));
+    t->messages = calloc((size_t)ranks, sizeof(int64_t));
+    t->bytes = calloc((size_t)ranks, sizeof(size_t));
     if (t->grad_scale == 0) t->grad_scale = 1;
     WEFT_TRY(weft_run_threads(ranks, toy_body, t));
     t->nll_sum = 0;
@@ -283,6 +297,8 @@ static inline void toy_free(toy *t)
     free(t->grads);
     free(t->grad_is);
     free(t->rank_sum);
+    free(t->messages);
+    free(t->bytes);
 }
 
 static inline void toy_tokens(int32_t *token, int32_t *target, int64_t n, int64_t V)
