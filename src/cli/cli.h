@@ -68,6 +68,10 @@ void weft_print_lines(const char *lines, int left);
 /* The same from a format; left is WEFT_FOLD_UNDER. */
 void weft_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* print_memory.c: a line of what is planned, for the table at the start; a table of what was held. */
+void weft_add_memory_plan(const weft_memory_report *r, weft_text *t);
+void weft_print_memory(const weft_memory_report *r);
+
 /* cmd_info.c: the attention of training with these options, and of part t of tp (weft_model_cut of the heads); H 0
  * where a part has none. LOCAL */
 weft_status weft_info_attention(const weft_cli *cli, weft_layer_attention kind[2], int *n);

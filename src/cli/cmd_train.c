@@ -30,6 +30,7 @@ typedef struct session { /* one rank's run */
     double first, last; /* loss of the first and of the last step */
     double entropy;     /* unigram, of the text; rank 0 */
     double last_eval;   /* NaN: none */
+    weft_memory_report memory;
     bool root;
     weft_interrupt *interrupt;
     int64_t from;       /* steps that were done when the run went on */
@@ -196,7 +197,6 @@ static void print_start(session *s)
     const weft_engine *e = weft_trainer_engine(s->trainer);
     const weft_run_options *o = &s->cli->options;
     weft_text t = {0};
-    char bytes[32];
     if (!s->root) return;
     add_options(s, &t);
     char transport[160];
@@ -216,13 +216,8 @@ static void print_start(session *s)
                   (long long)weft_trainer_windows(s->trainer, false), (long long)o->seq_length,
                   (long long)weft_trainer_windows(s->trainer, true), s->entropy);
     if (*s->resumed) weft_text_add(&t, "goes on      after step %lld of %s\n", (long long)s->from, s->resumed);
-    weft_plan_state state = {0};
-    const weft_plan_rank rank = weft_plan_rank_of(&e->mesh, e->run->sequence_parallel, (int)o->zero_stage);
-    if (weft_plan_state_bytes(&e->config, s->cli->run.prec, &rank, true, &state) >= 0)
-        weft_text_add(&t, "memory       %s of weights, gradients, moments on rank 0; ",
-                      weft_format_bytes((double)weft_plan_state_total(&state), bytes, sizeof bytes));
-    weft_text_add(&t, "it holds %s at the start\nfolder       %s\n\n",
-                  weft_format_bytes((double)e->ctx->mem.bytes, bytes, sizeof bytes), s->dir);
+    weft_add_memory_plan(&s->memory, &t);
+    weft_text_add(&t, "folder       %s\n\n", s->dir);
     weft_print_lines(t.data ? t.data : "", WEFT_FOLD_UNDER);
     weft_text_free(&t);
 }
@@ -391,6 +386,7 @@ static weft_status run_session(session *s)
     WEFT_TRY(WEFT_NEW(e->arena, s->compared, "losses", &s->losses));
     if (s->root) WEFT_TRY(weft_trainer_unigram_entropy(s->trainer, &s->entropy));
     WEFT_TRY(weft_agree(e->mesh.all, open_dir_on_root(s)));
+    WEFT_TRY(weft_trainer_memory(s->trainer, &s->memory));
     print_start(s);
     if (s->from >= o->steps) {
         if (s->root)
@@ -401,6 +397,8 @@ static weft_status run_session(session *s)
     weft_status trained = train_steps(s, &stopped);
     if (s->root) weft_progress_done(&s->progress);
     WEFT_TRY(trained);
+    WEFT_TRY(weft_trainer_memory(s->trainer, &s->memory));
+    if (s->root) weft_print_memory(&s->memory);
     if (stopped && weft_trainer_steps_done(s->trainer) < o->steps) {
         if (s->root) print_stopped(s);
         return WEFT_OK;

@@ -156,13 +156,13 @@ weft_status weft__loss_alloc(weft_model *m)
     if (m->share.tps > 1) { /* rows of all shares alike, as many as travel at once at most */
         int64_t chunk = weft_min_i64(weft_ceil_div(m->chunk, shares), m->tp.chunk);
         m->chunk = chunk * shares;
-        WEFT_TRY(WEFT_NEW(m->arena, 3 * m->chunk * (m->share.tps + 1), "loss", &m->tp.stats));
+        WEFT_TRY(WEFT_NEW(m->buffers, 3 * m->chunk * (m->share.tps + 1), "loss", &m->tp.stats));
     }
-    WEFT_TRY(weft_arena_alloc(m->arena, m->rows_max, m->rs, "loss", &m->nll));
-    WEFT_TRY(weft_arena_alloc(m->arena, m->chunk * V, m->rs, "logits", &m->logits));
+    WEFT_TRY(weft_arena_alloc(m->buffers, m->rows_max, m->rs, "loss", &m->nll));
+    WEFT_TRY(weft_arena_alloc(m->buffers, m->chunk * V, m->rs, "logits", &m->logits));
     m->dlogits = m->logits;
     if (!m->train || m->rt == m->ct) return WEFT_OK;
-    return weft_arena_alloc(m->arena, m->chunk * V, m->cs, "logits", &m->dlogits);
+    return weft_arena_alloc(m->buffers, m->chunk * V, m->cs, "logits", &m->dlogits);
 }
 
 weft_status weft__loss(weft__pass *p, const int32_t *target, bool backward, double grad_scale, double *nll_sum)

@@ -31,15 +31,22 @@ static weft_status check_options(const weft_model_options *o)
     return WEFT_OK;
 }
 
-static weft_status check_place(const weft_model_place *place, const weft_model_config *config)
+static weft_status check_share(const weft_model_share *s, const weft_model_config *config)
 {
-    int stages = weft_model_share_of(place).stages;
-    if (stages < 1 || place->stage < 0 || place->stage >= stages)
-        return weft_fail(WEFT_ERR_REFUSED, "model: stage %d of %d; stages count from 0", place->stage, stages);
-    if (stages > config->L)
+    if (s->stages < 1 || s->stage < 0 || s->stage >= s->stages)
+        return weft_fail(WEFT_ERR_REFUSED, "model: stage %d of %d; stages count from 0", s->stage, s->stages);
+    if (s->stages > config->L)
         return weft_fail(WEFT_ERR_REFUSED, "model: a pipeline of %d stages (--pp) with %lld layers; every stage needs "
-                         "one, so at most --pp %lld works", stages, (long long)config->L, (long long)config->L);
+                         "one, so at most --pp %lld works", s->stages, (long long)config->L, (long long)config->L);
     return WEFT_OK;
+}
+
+weft_status weft__model_check(const weft_model_config *config, const weft_model_share *share,
+                              const weft_model_options *o)
+{
+    WEFT_TRY(weft_model_config_check(config, "model"));
+    WEFT_TRY(check_options(o));
+    return check_share(share, config);
 }
 
 weft_model_share weft_model_share_of(const weft_model_place *place)
@@ -70,6 +77,13 @@ static weft_status make_buckets(weft_model *m)
     return WEFT_OK;
 }
 
+static weft_status alloc_array(weft_model *m, int64_t count, size_t size, const char *label, char **out)
+{
+    WEFT_TRY(weft_arena_alloc(m->buffers, count, size, label, (void **)out));
+    if (weft_arena_kind(m->buffers) == WEFT_MEM_HOST) memset(*out, 0, (size_t)count * size);
+    return WEFT_OK;
+}
+
 static weft_status alloc_parameters(weft_model *m)
 {
     WEFT_TRY(weft__params_walk(&m->config, &m->share, NULL, NULL, NULL, &m->par));
@@ -77,12 +91,11 @@ static weft_status alloc_parameters(weft_model *m)
     WEFT_TRY(WEFT_NEW0(m->arena, m->config.L, "tables", &m->layer));
     WEFT_TRY(weft__params_walk(&m->config, &m->share, m->arena, m->spec, m->layer, &m->par));
     WEFT_TRY(make_buckets(m));
-    WEFT_TRY(weft_arena_zalloc(m->arena, m->par.count, m->rs, "weights", (void **)&m->weights));
-    if (m->train) WEFT_TRY(weft_arena_zalloc(m->arena, m->par.count, m->rs, "gradients", (void **)&m->grads));
+    WEFT_TRY(alloc_array(m, m->par.count, m->rs, "weights", &m->weights));
+    if (m->train) WEFT_TRY(alloc_array(m, m->par.count, m->rs, "gradients", &m->grads));
     if (m->rt == m->ct) return WEFT_OK;
     m->copies_from = weft__operands_from(&m->config, &m->par);
-    return weft_arena_zalloc(m->arena, m->par.count - m->copies_from, m->cs, "weights for products",
-                             (void **)&m->copies);
+    return alloc_array(m, m->par.count - m->copies_from, m->cs, "weights for products", &m->copies);
 }
 
 /* Of each share alike, and no more than travel at once. */
@@ -93,14 +106,14 @@ static void set_tile(weft_model *m, int64_t rows)
     m->tile = (m->share.tps > 1 ? weft_min_i64(of_share, m->tp.chunk) : of_share) * m->tp.shares;
 }
 
-static weft_status alloc_all(weft_model *m, weft_comm *tp, int64_t mlp_rows)
+static weft_status alloc_all(weft_model *m, int64_t mlp_rows)
 {
     int64_t largest;
     if (!weft_mul_i64(m->rows_max, weft__widest(m), &largest) || largest > INT64_MAX / (int64_t)sizeof(double))
         return weft_fail(WEFT_ERR_REFUSED, "model: %lld rows of %lld elements do not fit into memory sizes",
                          (long long)m->rows_max, (long long)weft__widest(m));
     WEFT_TRY(alloc_parameters(m));
-    WEFT_TRY(weft__tp_alloc(m, tp, m->rows_max));
+    WEFT_TRY(weft__tp_alloc(m, m->rows_max));
     set_tile(m, mlp_rows);
     return weft__slots_alloc(m);
 }
@@ -133,19 +146,25 @@ int weft_model_attention(const weft_model_config *c, const weft_model_share *sha
     return n;
 }
 
+bool weft__plan_layers(const weft_model *m, const weft_layer_attention *kind, weft_span *here)
+{
+    *here = (weft_span){weft_max_i64(kind->first_layer, m->layers.begin),
+                        weft_min_i64(kind->last_layer + 1, m->layers.end)};
+    return here->begin < here->end;
+}
+
 static weft_status make_plans(weft_model *m, const weft_model_options *o)
 {
     weft_layer_attention kind[WEFT__MAX_PLANS];
     int n = weft_model_attention(&m->config, &m->share, o, kind);
     for (int i = 0; i < n; i++) {
-        weft_span here = {weft_max_i64(kind[i].first_layer, m->layers.begin),
-                          weft_min_i64(kind[i].last_layer + 1, m->layers.end)};
-        if (here.begin >= here.end) continue;
+        weft_span here;
+        if (!weft__plan_layers(m, &kind[i], &here)) continue;
         WEFT_TRY(weft_cp_plan_create(&m->plan[m->plans], m->arena, m->kern, m->cp, &kind[i].problem, &o->cp));
-        m->plan_layers[m->plans++] = here;
+        m->plan_keeps[m->plans] = weft_cp_kept_bytes(m->plan[m->plans]);
+        m->plan_layers[m->plans] = here;
+        m->plan_of[1] = m->plans++;
     }
-    m->plan_of[0] = 0;
-    m->plan_of[1] = m->plans > 0 ? m->plans - 1 : 0;
     return WEFT_OK;
 }
 
@@ -154,26 +173,23 @@ static weft_status make_plans(weft_model *m, const weft_model_options *o)
 static weft_status create_local(weft_model **out, weft_ctx *ctx, const weft_model_place *place,
                                 const weft_model_config *config, const weft_model_options *o)
 {
+    const weft_model_share share = weft_model_share_of(place);
     weft_arena *arena;
-    WEFT_TRY(weft_model_config_check(config, "model"));
-    WEFT_TRY(check_options(o));
-    WEFT_TRY(check_place(place, config));
+    WEFT_TRY(weft__model_check(config, &share, o));
     WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "model", NULL));
     weft_status st = WEFT_NEW0(arena, 1, "tables", out);
-    if (st < 0) weft_arena_destroy(arena);
-    else (*out)->arena = arena;
-    return st;
+    if (st < 0) {
+        weft_arena_destroy(arena);
+        return st;
+    }
+    (*out)->arena = arena;
+    return weft_arena_create(&(*out)->buffers, &ctx->mem, "model", NULL);
 }
 
-static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm,
-                        const weft_model_place *place, const weft_model_config *config, const weft_model_options *o)
+weft_status weft__model_size(weft_model *m, const weft_model_config *config, const weft_model_share *share,
+                             const weft_model_options *o, int cp_ranks)
 {
-    m->ctx = ctx;
-    m->kern = kern;
-    m->op = &kern->op[o->prec];
-    m->gemm = gemm;
-    m->cp = place->cp;
-    m->share = weft_model_share_of(place);
+    m->share = *share;
     m->layers = weft_model_cut(config->L, m->share.stages, m->share.stage);
     m->first_stage = m->share.stage == 0;
     m->last_stage = m->share.stage + 1 == m->share.stages;
@@ -198,8 +214,21 @@ static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, wef
     m->head_slot = -1;
     m->layout = o->layout;
     m->T = o->T;
-    m->rows_max = weft_shard_max_rows(o->layout, o->B, o->T, weft_comm_size(m->cp));
-    return alloc_all(m, place->tp, o->mlp_rows);
+    m->rows_max = weft_shard_max_rows(o->layout, o->B, o->T, cp_ranks);
+    return alloc_all(m, o->mlp_rows);
+}
+
+static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm,
+                        const weft_model_place *place, const weft_model_config *config, const weft_model_options *o)
+{
+    const weft_model_share share = weft_model_share_of(place);
+    m->ctx = ctx;
+    m->kern = kern;
+    m->op = &kern->op[o->prec];
+    m->gemm = gemm;
+    m->cp = place->cp;
+    if (share.tps > 1) m->tp.comm = place->tp;
+    return weft__model_size(m, config, &share, o, weft_comm_size(m->cp));
 }
 
 /* Over cp, then over tp, whose groups have a rank of every group of cp each. */
@@ -229,6 +258,7 @@ void weft_model_destroy(weft_model *m)
 {
     if (!m) return;
     for (int i = 0; i < m->plans; i++) weft_cp_plan_destroy(m->plan[i]);
+    weft_arena_destroy(m->buffers);
     weft_arena_destroy(m->arena); /* the model itself lies in it */
 }
 

@@ -123,6 +123,18 @@ weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *
                               const weft_model_options *options);
 void weft_model_destroy(weft_model *model);
 
+/* What a model of this share, over cp ranks, would allocate: the account after its creation by the code that creates
+ * it, with no memory behind the buffers; peaks of rows count. Two things are not in rows of their own: `attention`
+ * (all that plans hold beside what layers keep) and the table of the plan. `any` is any communicator of this process.
+ * LOCAL */
+typedef struct weft_model_sizes {
+    weft_mem account;
+    size_t exchange, tables; /* of attention's plans: communication buffers, and all else */
+} weft_model_sizes;
+weft_status weft_model_preview(weft_model_sizes *out, const weft_kern *kern, weft_comm *any, int threads,
+                               const weft_model_config *config, const weft_model_share *share,
+                               const weft_model_options *options, int cp_ranks);
+
 /* The table of parameters (Hugging Face names and shapes) over one array of R, and the arrays: the parts of this
  * rank. */
 const weft_spec *weft_model_spec(const weft_model *model, int *n);

@@ -186,7 +186,8 @@ struct weft_model {
     weft_layout layout;
     int64_t T;               /* tokens of a whole sequence */
 
-    weft_arena *arena;
+    weft_arena *arena;       /* tables and plans */
+    weft_arena *buffers;     /* what grows with the model or the batch; of a preview, addresses that nobody owns */
     weft_spec *spec;
     weft__layer *layer;
     weft__params par;
@@ -212,6 +213,7 @@ struct weft_model {
     int plans;
     weft_cp_plan *plan[WEFT__MAX_PLANS];
     weft_span plan_layers[WEFT__MAX_PLANS];
+    size_t plan_keeps[WEFT__MAX_PLANS]; /* weft_cp_kept_bytes */
     int plan_of[2];          /* of full layers, of windowed layers */
 };
 
@@ -242,9 +244,13 @@ static inline bool weft__windowed(const weft_model_config *c, int layer)
 {
     return c->window > 0 && layer >= c->window_from_layer;
 }
+static inline int weft__plan_number(const weft_model *m, int64_t layer)
+{
+    return m->plan_of[weft__windowed(&m->config, (int)layer)];
+}
 static inline weft_cp_plan *weft__plan_of(const weft_model *m, int64_t layer)
 {
-    return m->plan[m->plan_of[weft__windowed(&m->config, (int)layer)]];
+    return m->plan[weft__plan_number(m, layer)];
 }
 static inline weft__acts *weft__acts_of(const weft_model *m, int slot, int64_t layer)
 {
@@ -255,6 +261,14 @@ static inline int64_t weft__widest(const weft_model *m)
 {
     return weft_max_i64(weft_max_i64(m->config.C, weft__qkv_width(m)), weft__up_width(m));
 }
+/* All numbers, and all buffers but what plans keep (model.c). */
+weft_status weft__model_size(weft_model *m, const weft_model_config *config, const weft_model_share *share,
+                             const weft_model_options *o, int cp_ranks);
+weft_status weft__model_check(const weft_model_config *config, const weft_model_share *share,
+                              const weft_model_options *o);
+/* The layers of this stage that a plan of a problem for layers [first, last] would have; false: none. */
+bool weft__plan_layers(const weft_model *m, const weft_layer_attention *kind, weft_span *here);
+
 weft_mask weft__mask(const weft_model_config *c, bool windowed);
 double weft__scale(const weft_model_config *c); /* of the scores: 1 / sqrt(D) */
 
@@ -276,7 +290,7 @@ weft_status weft__slots_alloc_kept(weft_model *m);
 
 /* ---- tensor parallelism (tp.c) ---------------------------------------------------------------------- */
 
-weft_status weft__tp_alloc(weft_model *m, weft_comm *comm, int64_t rows);
+weft_status weft__tp_alloc(weft_model *m, int64_t rows); /* after tp.comm is set */
 /* Rows of the residual stream that are here, of a pass, and of `rows` at most. */
 weft_span weft__stream_rows(const weft__pass *p);
 static inline int64_t weft__stream_count(const weft__pass *p)

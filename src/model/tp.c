@@ -17,18 +17,17 @@
 static const int64_t chunk_bytes = 16 << 20;
 static const int64_t chunk_rows_min = 128;
 
-weft_status weft__tp_alloc(weft_model *m, weft_comm *comm, int64_t rows)
+weft_status weft__tp_alloc(weft_model *m, int64_t rows)
 {
     weft__tp *t = &m->tp;
     int64_t C = m->config.C;
     t->shares = 1;
     if (m->share.tps == 1) return WEFT_OK;
-    t->comm = comm;
     if (m->share.sequence_parallel) t->shares = m->share.tps;
     int64_t most = weft_max_i64(chunk_rows_min, chunk_bytes / (C * (int64_t)m->rs));
     t->chunk = weft_max_i64(1, weft_min_i64(weft_ceil_div(most, t->shares), weft_ceil_div(rows, t->shares)));
-    WEFT_TRY(weft_arena_alloc(m->arena, t->shares * t->chunk * C, m->rs, "tensor parallel", &t->buffer));
-    WEFT_TRY(WEFT_NEW(m->arena, t->shares * t->chunk, "tensor parallel", &t->id));
+    WEFT_TRY(weft_arena_alloc(m->buffers, t->shares * t->chunk * C, m->rs, "tensor parallel", &t->buffer));
+    WEFT_TRY(WEFT_NEW(m->buffers, t->shares * t->chunk, "tensor parallel", &t->id));
     WEFT_TRY(WEFT_NEW(m->arena, m->share.tps, "tensor parallel", &t->bytes));
     return WEFT_NEW(m->arena, m->share.tps, "tensor parallel", &t->counts);
 }

@@ -25,6 +25,40 @@ weft_status weft_plan_state_bytes(const weft_model_config *config, weft_prec pre
                                   bool train, weft_plan_state *out);
 int64_t weft_plan_state_total(const weft_plan_state *s);
 
+/* ---- memory of a rank, by kind --------------------------------------------------------------------------- */
+
+typedef enum weft_memory_kind {
+    WEFT_MEMORY_WEIGHTS,     /* masters, and copies for products */
+    WEFT_MEMORY_GRADIENTS,
+    WEFT_MEMORY_MOMENTS,
+    WEFT_MEMORY_ACTIVATIONS, /* what passes of layers leave behind */
+    WEFT_MEMORY_ATTENTION,   /* of its plans: travelling blocks, sums, work of the kernels */
+    WEFT_MEMORY_EXCHANGE,    /* of tp, stages of a pipeline, sums over ranks */
+    WEFT_MEMORY_SCRATCH,     /* of backward passes, one layer's at a time */
+    WEFT_MEMORY_LOGITS,
+    WEFT_MEMORY_DATA,        /* tokens, positions, angles */
+    WEFT_MEMORY_PRODUCTS,    /* work of the library of products, which it asks for at first use: never estimated */
+    WEFT_MEMORY_TABLES,      /* all else */
+    WEFT_MEMORY_KINDS
+} weft_memory_kind;
+const char *weft_memory_name(weft_memory_kind kind); /* "attention buffers" */
+weft_memory_kind weft_memory_kind_of(const char *label); /* of an allocation in an account */
+
+typedef struct weft_memory { int64_t bytes[WEFT_MEMORY_KINDS]; } weft_memory;
+int64_t weft_memory_total(const weft_memory *m);
+/* The peaks of an account's rows. LOCAL */
+void weft_memory_count(const weft_mem *mem, weft_memory *out);
+
+typedef struct weft_memory_ask {
+    const weft_model_config *config;
+    weft_model_options options; /* slots are ignored: they come from the schedule */
+    weft_model_share share;
+    int cp, dp, threads;
+    int64_t micros;             /* micro-batches of a step on a rank */
+} weft_memory_ask;
+/* What a trainer of this rank's place will hold. `any` is any communicator of this process. LOCAL */
+weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm *any, const weft_memory_ask *ask);
+
 /* ---- the simulator ---------------------------------------------------------------------------------- */
 
 typedef struct weft_sim_ask { /* attention, layer after layer, forward and then backward, on simulated ranks */

@@ -25,27 +25,32 @@ static weft_status alloc_slots(weft_engine *e, const weft_engine_options *o)
     return WEFT_NEW(e->arena, e->rows, "positions", &e->pos);
 }
 
+weft_model_options weft_engine_model_options(const weft_run *run, const weft_engine_options *o)
+{
+    return (weft_model_options){.prec = run->prec,
+                                .B = o->B,
+                                .T = o->T,
+                                .max_docs = o->max_docs,
+                                .layout = run->layout,
+                                .cp = run->cp,
+                                .dropout = run->o->attention_dropout,
+                                .embedding_dropout = run->o->embedding_dropout,
+                                .residual_dropout = run->o->residual_dropout,
+                                .recompute = run->recompute,
+                                .keep_attention = run->o->keep_attention,
+                                .mlp_rows = run->o->mlp_rows,
+                                .seed = (uint64_t)run->o->seed,
+                                .train = o->train};
+}
+
 static weft_status open_model(weft_engine *e, const weft_model_config *config, const weft_engine_options *o)
 {
     e->config = *config;
     e->B = o->B;
     e->T = o->T;
     WEFT_TRY(alloc_slots(e, o));
-    weft_model_options mo = {.prec = e->run->prec,
-                             .B = o->B,
-                             .T = o->T,
-                             .max_docs = o->max_docs,
-                             .layout = e->run->layout,
-                             .cp = e->run->cp,
-                             .dropout = e->run->o->attention_dropout,
-                             .embedding_dropout = e->run->o->embedding_dropout,
-                             .residual_dropout = e->run->o->residual_dropout,
-                             .recompute = e->run->recompute,
-                             .keep_attention = e->run->o->keep_attention,
-                             .mlp_rows = e->run->o->mlp_rows,
-                             .seed = (uint64_t)e->run->o->seed,
-                             .train = o->train,
-                             .slots = e->slots};
+    weft_model_options mo = weft_engine_model_options(e->run, o);
+    mo.slots = e->slots;
     const weft_model_place place = {.cp = e->mesh.cp, .tp = e->mesh.tp, .stage = e->mesh.at.pp,
                                     .stages = e->mesh.size.pp, .sequence_parallel = e->run->sequence_parallel};
     return weft_model_create(&e->model, e->ctx, &e->kern, e->gemm, &place, config, &mo);

@@ -131,6 +131,8 @@ typedef struct weft_engine { /* what every command that runs a model needs, open
 /* micros: micro-batches of a step, of which the stage has as many alive as its schedule asks for; 0: 1. */
 typedef struct weft_engine_options { int64_t B, T, max_docs, micros; bool train; } weft_engine_options;
 
+/* What a model of the run is created with; slots are left to the schedule. LOCAL */
+weft_model_options weft_engine_model_options(const weft_run *run, const weft_engine_options *o);
 /* COLLECTIVE over the world. */
 weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *run, const weft_model_config *config,
                              const weft_engine_options *o);
@@ -229,6 +231,16 @@ typedef enum weft_run_dir_how {
                            are moved aside */
 } weft_run_dir_how;
 weft_status weft_run_dir_open(const char *dir, weft_run_dir_how how, int64_t step, int *lock);
+
+typedef struct weft_memory_report {
+    int ranks, rank;               /* the rank that holds most */
+    weft_memory counted, planned;  /* peaks of its account so far; what weft_plan_memory says of it */
+    weft_memory least, most;       /* of all ranks, kind by kind */
+    weft_memory own, own_planned;  /* of this rank; all else is the same on all ranks */
+    int64_t resident, least_resident; /* of processes: the largest, the smallest; of threads, of all of them together */
+} weft_memory_report;
+/* COLLECTIVE over the world */
+weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out);
 const weft_engine *weft_trainer_engine(const weft_trainer *t);
 int64_t weft_trainer_windows(const weft_trainer *t, bool valid);
 /* Entropy of single tokens over the whole text, in nats: what a model that knows frequencies only would reach. One

@@ -1,0 +1,70 @@
+/* model_preview.c — a model made without memory, to say what it will need: the code that makes a model counts, so that the
+ * estimate cannot drift from it. Small tables are real; buffers are addresses that nobody owns, and nobody touches them
+ * before the first pass. */
+#include "model/model_impl.h"
+
+typedef struct nowhere { uintptr_t next; } nowhere;
+
+static weft_status take(void *self, size_t bytes, void **out)
+{
+    nowhere *n = self;
+    *out = (void *)n->next; /* NOLINT: an address to count with, never one to read */
+    n->next += (bytes + 63) / 64 * 64;
+    return WEFT_OK;
+}
+
+static void give(void *self, void *ptr, size_t bytes) { (void)self, (void)ptr, (void)bytes; }
+
+static weft_status preview_plans(weft_model *m, weft_model_sizes *out, weft_comm *any, const weft_model_options *o,
+                                 int cp_ranks)
+{
+    weft_layer_attention kind[WEFT__MAX_PLANS];
+    int n = weft_model_attention(&m->config, &m->share, o, kind);
+    for (int i = 0; i < n; i++) {
+        weft_text text = {0};
+        weft_cp_sizes sizes;
+        weft_span here;
+        if (!weft__plan_layers(m, &kind[i], &here)) continue;
+        weft_status st = weft_cp_preview(m->kern, any, &kind[i].problem, &o->cp, cp_ranks, &text, &sizes);
+        weft_text_free(&text);
+        if (st < 0) return st;
+        out->exchange += sizes.pool;
+        out->tables += sizes.tables;
+        m->plan_keeps[m->plans] = sizes.kept;
+        m->plan_of[1] = m->plans++;
+    }
+    return WEFT_OK;
+}
+
+static weft_status preview(weft_model *m, weft_model_sizes *out, weft_comm *any, const weft_model_config *config,
+                           const weft_model_share *share, const weft_model_options *o, int cp_ranks)
+{
+    nowhere space = {64};
+    const weft_mem_provider provider = {.name = "nowhere", .kind = WEFT_MEM_DEVICE, .self = &space, .alloc = take,
+                                        .release = give};
+    weft_status st;
+    WEFT_TRY(weft_arena_create(&m->arena, &m->ctx->mem, "model", NULL));
+    WEFT_TRY_OR(st, weft_arena_create(&m->buffers, &m->ctx->mem, "model", &provider), done);
+    WEFT_TRY_OR(st, weft__model_size(m, config, share, o, cp_ranks), done);
+    WEFT_TRY_OR(st, preview_plans(m, out, any, o, cp_ranks), done);
+    st = weft__slots_alloc_kept(m);
+done:
+    weft_arena_destroy(m->buffers);
+    weft_arena_destroy(m->arena);
+    return st;
+}
+
+weft_status weft_model_preview(weft_model_sizes *out, const weft_kern *kern, weft_comm *any, int threads,
+                               const weft_model_config *config, const weft_model_share *share,
+                               const weft_model_options *o, int cp_ranks)
+{
+    weft_ctx ctx;
+    weft_ctx_init(&ctx);
+    ctx.threads = threads;
+    weft_model m = {.ctx = &ctx, .kern = kern, .op = &kern->op[o->prec]};
+    *out = (weft_model_sizes){0};
+    WEFT_TRY(weft__model_check(config, share, o));
+    WEFT_TRY(preview(&m, out, any, config, share, o, cp_ranks));
+    out->account = ctx.mem;
+    return WEFT_OK;
+}

@@ -1,0 +1,124 @@
+/* memory.c — bytes of one rank by kind: what an account of memory holds, and what a run will hold, before it runs.
+ *
+ * The model's part, which is nearly all of it, is counted by the code that makes a model (weft_model_preview); the rest
+ * are the arrays of the trainer, by their sizes. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+static const char *const names[WEFT_MEMORY_KINDS] = {
+    [WEFT_MEMORY_WEIGHTS] = "weights", [WEFT_MEMORY_GRADIENTS] = "gradients", [WEFT_MEMORY_MOMENTS] = "moments",
+    [WEFT_MEMORY_ACTIVATIONS] = "activations", [WEFT_MEMORY_ATTENTION] = "attention buffers",
+    [WEFT_MEMORY_EXCHANGE] = "exchange", [WEFT_MEMORY_SCRATCH] = "scratch", [WEFT_MEMORY_LOGITS] = "logits",
+    [WEFT_MEMORY_DATA] = "data", [WEFT_MEMORY_PRODUCTS] = "products", [WEFT_MEMORY_TABLES] = "tables",
+};
+
+const char *weft_memory_name(weft_memory_kind kind) { return names[kind]; }
+
+weft_memory_kind weft_memory_kind_of(const char *label)
+{
+    static const struct { const char *label; weft_memory_kind kind; } of[] = {
+        {"weights", WEFT_MEMORY_WEIGHTS}, {"weights for products", WEFT_MEMORY_WEIGHTS},
+        {"gradients", WEFT_MEMORY_GRADIENTS},
+        {"first moment", WEFT_MEMORY_MOMENTS}, {"second moment", WEFT_MEMORY_MOMENTS},
+        {"residual", WEFT_MEMORY_ACTIVATIONS}, {"normed", WEFT_MEMORY_ACTIVATIONS},
+        {"norm statistics", WEFT_MEMORY_ACTIVATIONS}, {"qkv", WEFT_MEMORY_ACTIVATIONS},
+        {"qk before norm", WEFT_MEMORY_ACTIVATIONS}, {"attention out", WEFT_MEMORY_ACTIVATIONS},
+        {"attention state", WEFT_MEMORY_ACTIVATIONS}, {"attention kept", WEFT_MEMORY_ACTIVATIONS},
+        {"mlp", WEFT_MEMORY_ACTIVATIONS},
+        {"tensor parallel", WEFT_MEMORY_EXCHANGE}, {"stage input", WEFT_MEMORY_EXCHANGE},
+        {"stage output", WEFT_MEMORY_EXCHANGE}, {"stage gradient", WEFT_MEMORY_EXCHANGE},
+        {"partial sums", WEFT_MEMORY_EXCHANGE}, {"sums over tp", WEFT_MEMORY_EXCHANGE},
+        {"scratch", WEFT_MEMORY_SCRATCH},
+        {"logits", WEFT_MEMORY_LOGITS}, {"loss", WEFT_MEMORY_LOGITS},
+        {"positions", WEFT_MEMORY_DATA}, {"rotation", WEFT_MEMORY_DATA}, {"tokens", WEFT_MEMORY_DATA},
+        {"targets", WEFT_MEMORY_DATA}, {"token index", WEFT_MEMORY_DATA}, {"step tokens", WEFT_MEMORY_DATA},
+        {"step targets", WEFT_MEMORY_DATA},
+        {"oneDNN scratchpad", WEFT_MEMORY_PRODUCTS}, {"packed operands", WEFT_MEMORY_PRODUCTS},
+    };
+    if (!strncmp(label, "cp ", 3)) return WEFT_MEMORY_ATTENTION;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (!strcmp(label, of[i].label)) return of[i].kind;
+    return WEFT_MEMORY_TABLES;
+}
+
+void weft_memory_count(const weft_mem *mem, weft_memory *out)
+{
+    *out = (weft_memory){0};
+    for (int i = 0; i < mem->rows; i++)
+        out->bytes[weft_memory_kind_of(mem->row[i].label)] += (int64_t)mem->row[i].peak;
+}
+
+int64_t weft_memory_total(const weft_memory *m)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < WEFT_MEMORY_KINDS; i++) sum += m->bytes[i];
+    return sum;
+}
+
+/* ---- the estimate -------------------------------------------------------------------------------------- */
+
+/* `n` arrays of so many elements; arenas hand out multiples of 64 bytes. */
+static weft_status add(weft_memory *out, weft_memory_kind kind, int64_t n, int64_t count, int64_t size)
+{
+    int64_t bytes, all;
+    if (!weft_mul_i64(count, size, &bytes) || bytes > INT64_MAX - 64 ||
+        !weft_mul_i64(n, weft_max_i64((bytes + 63) / 64 * 64, 64), &all) || all > INT64_MAX - out->bytes[kind])
+        return weft_fail(WEFT_ERR_REFUSED, "%s do not fit into 63 bits of bytes; use smaller sizes", names[kind]);
+    out->bytes[kind] += all;
+    return WEFT_OK;
+}
+
+/* Tokens of the step, of the micro-batches that are alive, and where their rows stand. */
+static weft_status add_data(weft_memory *out, const weft_memory_ask *a, int64_t rows, int slots)
+{
+    int64_t tokens;
+    if (!weft_mul_i64(a->options.B * a->options.T, a->micros, &tokens))
+        return weft_fail(WEFT_ERR_REFUSED, "the tokens of a step do not fit into 63 bits; use smaller sizes");
+    WEFT_TRY(add(out, WEFT_MEMORY_DATA, 2, tokens, sizeof(int32_t)));
+    WEFT_TRY(add(out, WEFT_MEMORY_DATA, slots, rows, sizeof(int64_t)));
+    WEFT_TRY(add(out, WEFT_MEMORY_DATA, 2 * slots, rows, sizeof(int32_t)));
+    return add(out, WEFT_MEMORY_DATA, 1, rows, sizeof(int64_t));
+}
+
+/* Rows of the residual stream between stages. */
+static weft_status add_stages(weft_memory *out, const weft_memory_ask *a, int64_t rows, int slots)
+{
+    const weft_model_share *s = &a->share;
+    int64_t stream = s->sequence_parallel ? weft_ceil_div(rows, s->tps) : rows, row = 0;
+    if (!weft_mul_i64(a->config->C, (int64_t)weft_dtype_size(weft_prec_real(a->options.prec)), &row))
+        return weft_fail(WEFT_ERR_REFUSED, "a row of the residual stream does not fit into 63 bits of bytes");
+    const int inputs = s->stage > 0 ? weft_sched_inputs(slots) : 0;
+    const int outputs = s->stage + 1 < s->stages ? WEFT_SCHED_OUTPUTS : 0;
+    const int gradients = s->stages > 1 && a->options.train ? WEFT_SCHED_GRADIENTS : 0;
+    WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, inputs, stream, row));
+    WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, outputs, stream, row));
+    return add(out, WEFT_MEMORY_EXCHANGE, gradients, stream, row);
+}
+
+/* Room for parts of other ranks: some from the start, and 1 MiB from the first longer sum on (weft_world_scratch). */
+static weft_status add_sums(weft_memory *out, const weft_memory_ask *a)
+{
+    bool gradients = a->dp * a->cp > 1 && a->options.train;
+    if (a->dp * a->cp * a->share.tps * a->share.stages == 1) return WEFT_OK;
+    WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, 1, 4096, 1));
+    return gradients || a->share.tps > 1 ? add(out, WEFT_MEMORY_EXCHANGE, 1, 1 << 20, 1) : WEFT_OK;
+}
+
+weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm *any, const weft_memory_ask *ask)
+{
+    const weft_model_options *o = &ask->options;
+    weft_memory_ask a = *ask;
+    weft_model_sizes sizes;
+    weft_plan_state state;
+    a.options.slots = o->train ? weft_sched_slots(ask->share.stages, ask->share.stage, ask->micros) : 1;
+    WEFT_TRY(weft_model_preview(&sizes, kern, any, ask->threads, ask->config, &ask->share, &a.options, ask->cp));
+    weft_memory_count(&sizes.account, out);
+    out->bytes[WEFT_MEMORY_ATTENTION] += (int64_t)(sizes.exchange + sizes.tables);
+    int64_t rows = weft_shard_max_rows(o->layout, o->B, o->T, ask->cp);
+    WEFT_TRY(add_data(out, &a, rows, a.options.slots));
+    WEFT_TRY(add_stages(out, &a, rows, a.options.slots));
+    WEFT_TRY(add_sums(out, &a));
+    WEFT_TRY(weft_plan_state_bytes(ask->config, &ask->share, o->prec, o->train, &state));
+    return add(out, WEFT_MEMORY_MOMENTS, 2, state.moments / 2, 1);
+}

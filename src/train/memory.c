@@ -1,0 +1,79 @@
+/* memory.c — what the ranks of a run hold, by kind, beside what was planned for them. */
+#include "train/trainer_impl.h"
+
+enum { KINDS = WEFT_MEMORY_KINDS };
+
+typedef struct numbers { /* of one rank, as they are gathered */
+    int64_t counted[KINDS], planned[KINDS], resident;
+} numbers;
+
+static weft_status plan(const weft_trainer *t, weft_memory *out)
+{
+    const weft_engine *e = &t->engine;
+    const weft_run_options *o = t->run->o;
+    const weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch * t->max_docs,
+                                    .micros = t->accumulation, .train = t->optim != NULL};
+    const weft_memory_ask ask = {
+        .config = &t->config, .options = weft_engine_model_options(t->run, &eo), .cp = e->mesh.size.cp,
+        .dp = e->mesh.size.dp,
+        .share = {.tp = e->mesh.at.tp, .tps = e->mesh.size.tp, .stage = e->mesh.at.pp, .stages = e->mesh.size.pp,
+                  .sequence_parallel = t->run->sequence_parallel},
+        .threads = t->ctx->threads, .micros = t->accumulation,
+    };
+    return weft_plan_memory(out, &e->kern, e->mesh.all, &ask);
+}
+
+static int64_t sum(const int64_t *of)
+{
+    int64_t all = 0;
+    for (int i = 0; i < KINDS; i++) all += of[i];
+    return all;
+}
+
+static void merge(weft_memory_report *r, const numbers *of, int ranks)
+{
+    *r = (weft_memory_report){.ranks = ranks, .resident = of[0].resident, .least_resident = of[0].resident};
+    for (int i = 1; i < ranks; i++) {
+        if (sum(of[i].counted) > sum(of[r->rank].counted)) r->rank = i;
+        r->resident = weft_max_i64(r->resident, of[i].resident);
+        r->least_resident = weft_min_i64(r->least_resident, of[i].resident);
+    }
+    for (int k = 0; k < KINDS; k++) {
+        r->counted.bytes[k] = of[r->rank].counted[k];
+        r->planned.bytes[k] = of[r->rank].planned[k];
+        r->least.bytes[k] = r->most.bytes[k] = of[0].counted[k];
+        for (int i = 1; i < ranks; i++) {
+            r->least.bytes[k] = weft_min_i64(r->least.bytes[k], of[i].counted[k]);
+            r->most.bytes[k] = weft_max_i64(r->most.bytes[k], of[i].counted[k]);
+        }
+    }
+}
+
+weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out)
+{
+    weft_comm *all = t->engine.mesh.all;
+    int ranks = weft_comm_size(all), me = weft_comm_rank(all);
+    weft_memory counted, planned;
+    numbers *of = NULL;
+    size_t *bytes = NULL;
+    weft_arena *arena = NULL;
+    weft_memory_count(&t->ctx->mem, &counted);
+    weft_status st = weft_arena_create(&arena, &t->ctx->mem, "memory report", NULL);
+    if (st >= 0) st = WEFT_NEW0(arena, ranks, "report", &of);
+    if (st >= 0) st = WEFT_NEW(arena, ranks, "report", &bytes);
+    if (st >= 0) st = plan(t, &planned);
+    st = weft_agree(all, st);
+    if (st >= 0) {
+        for (int i = 0; i < ranks; i++) bytes[i] = sizeof *of;
+        for (int k = 0; k < KINDS; k++) of[me].counted[k] = counted.bytes[k], of[me].planned[k] = planned.bytes[k];
+        of[me].resident = (int64_t)weft_resident_bytes();
+        st = weft_all_gather(all, &of[me], of, bytes);
+    }
+    if (st >= 0) {
+        merge(out, of, ranks);
+        out->own = counted;
+        out->own_planned = planned;
+    }
+    weft_arena_destroy(arena);
+    return st;
+}

@@ -1,0 +1,153 @@
+/* labels: small */
+/* What is planned for a rank is what its account has counted when a step is done, kind by kind, on every rank of twenty
+ * layouts; the table's kinds know every large label. */
+#include "harness/test.h"
+#include "harness/run.h"
+#include "harness/tempdir.h"
+#include "train/trainer_impl.h"
+
+static test_dir dir;
+
+enum { RANKS_MAX = 8, WORDS_MAX = 24 };
+
+typedef struct job {
+    const weft_run *run;
+    weft_memory own[RANKS_MAX], planned[RANKS_MAX];
+    int64_t unknown[RANKS_MAX]; /* bytes of the largest label among the tables */
+    const char *label[RANKS_MAX];
+    weft_memory_report report;
+} job;
+
+static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
+{
+    job *j = ud;
+    weft_trainer *t = NULL;
+    weft_record record;
+    weft_memory_report r;
+    weft_world_set_timeout(world, 60);
+    WEFT_TRY(weft_trainer_create(&t, world, j->run));
+    WEFT_TRY(weft_trainer_step(t, &record));
+    WEFT_TRY(weft_trainer_memory(t, &r));
+    j->own[ctx->rank] = r.own;
+    j->planned[ctx->rank] = r.own_planned;
+    for (int i = 0; i < ctx->mem.rows; i++) {
+        const weft_mem_row *row = &ctx->mem.row[i];
+        if (weft_memory_kind_of(row->label) != WEFT_MEMORY_TABLES) continue;
+        if ((int64_t)row->peak <= j->unknown[ctx->rank]) continue;
+        j->unknown[ctx->rank] = (int64_t)row->peak;
+        j->label[ctx->rank] = row->label;
+    }
+    if (ctx->rank == 0) j->report = r;
+    weft_trainer_destroy(t);
+    return WEFT_OK;
+}
+
+static void check_rank(const job *j, int rank, const char *what)
+{
+    for (int k = 0; k < WEFT_MEMORY_KINDS; k++) {
+        int64_t own = j->own[rank].bytes[k], planned = j->planned[rank].bytes[k];
+        /* of tables and of the library of products nothing is planned */
+        if (k == WEFT_MEMORY_TABLES || k == WEFT_MEMORY_PRODUCTS) continue;
+        if (fabs((double)(own - planned)) > 0.03 * (double)own)
+            fail_msg("%s, rank %d: %s: %lld bytes counted, %lld planned", what, rank,
+                     weft_memory_name((weft_memory_kind)k), (long long)own, (long long)planned);
+    }
+    /* the largest thing that no kind names; the tables of a run of this size */
+    if (j->unknown[rank] > 96 << 10)
+        fail_msg("%s, rank %d: \"%s\" holds %lld bytes and is of no kind", what, rank, j->label[rank],
+                 (long long)j->unknown[rank]);
+}
+
+static void check_report(const job *j, int ranks)
+{
+    const weft_memory_report *r = &j->report;
+    assert_int_equal(r->ranks, ranks);
+    for (int i = 0; i < ranks; i++) {
+        assert_true(weft_memory_total(&j->own[i]) <= weft_memory_total(&r->counted));
+        for (int k = 0; k < WEFT_MEMORY_KINDS; k++)
+            assert_in_range(j->own[i].bytes[k], r->least.bytes[k], r->most.bytes[k]);
+    }
+    assert_memory_equal(&r->counted, &j->own[r->rank], sizeof r->counted);
+    assert_memory_equal(&r->planned, &j->planned[r->rank], sizeof r->planned);
+    assert_true(r->resident >= r->least_resident && r->least_resident > 0);
+}
+
+static const char *const layouts[][WORDS_MAX] = {
+    {NULL},
+    {"--precision", "bf16"},
+    {"--precision", "fp64", "--global-batch-size", "4"},
+    {"--family", "gpt2", "--precision", "fp16"},
+    {"--family", "qwen3", "--recompute", "attention"},
+    {"--recompute", "block"},
+    {"--recompute", "full"},
+    {"--recompute", "full", "--recompute-keep-attention", "--precision", "bf16"},
+    {"--mlp-rows", "37"},
+    {"--recompute", "full", "--mlp-rows", "64", "--residual-dropout", "0.1", "--embedding-dropout", "0.1"},
+    {"--micro-batch-size", "2", "--global-batch-size", "4", "--sliding-window", "40"},
+    {"--dp", "2", "--precision", "bf16"},
+    {"--cp", "2"},
+    {"--cp", "2", "--cp-strategy", "ring", "--precision", "bf16", "--recompute", "full"},
+    {"--cp", "4", "--cp-strategy", "pcp"},
+    {"--cp", "2", "--cp-strategy", "ulysses", "--cp-keep-heads"},
+    {"--cp", "2", "--cp-strategy", "ulysses", "--cp-keep-heads", "--recompute", "block"},
+    {"--cp", "3", "--cp-strategy", "pairwise", "--cp-layout", "striped"},
+    {"--tp", "2"},
+    {"--tp", "2", "--sequence-parallel", "--precision", "bf16", "--recompute", "full"},
+    {"--tp", "2", "--cp", "2", "--mlp-rows", "16"},
+    {"--tp", "3", "--family", "gpt2", "--residual-dropout", "0.1"},
+    {"--pp", "2", "--global-batch-size", "4"},
+    {"--pp", "3", "--global-batch-size", "5", "--recompute", "full"},
+    {"--pp", "2", "--tp", "2", "--sequence-parallel", "--cp", "2", "--global-batch-size", "3"},
+};
+
+static void check(const char *const *more)
+{
+    const char *words[64] = {"--data", test_dir_file(&dir, "data.txt"), "--hidden-size", "48", "--num-attention-heads",
+                             "6", "--num-layers", "4", "--seq-length", "257", "--steps", "1", "--seed", "3",
+                             "--vocab-size", "300"};
+    int n = 0;
+    char what[300] = "";
+    while (words[n]) n++;
+    for (int i = 0; i < WORDS_MAX && more[i]; i++) {
+        words[n++] = more[i];
+        snprintf(what + strlen(what), sizeof what - strlen(what), "%s ", more[i]);
+    }
+    test_run r;
+    test_run_open(&r, WEFT_CMD_TRAIN, words);
+    const weft_mesh_shape *s = &r.run.mesh;
+    int ranks = s->tp * s->cp * s->dp * s->pp;
+    job j = {.run = &r.run};
+    if (weft_run_threads(ranks, body, &j) < 0) fail_msg("%s: %s", what, weft_last_error());
+    for (int i = 0; i < ranks; i++) check_rank(&j, i, what);
+    check_report(&j, ranks);
+    test_run_close(&r);
+}
+
+static void planned_is_counted_on_every_layout(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) check(layouts[i]);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    test_dir_make(&dir);
+    FILE *f = fopen(test_dir_file(&dir, "data.txt"), "w");
+    if (!f) return -1;
+    for (int i = 0; i < 3000; i++) fprintf(f, "%d words\n", i);
+    return fclose(f);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    test_dir_remove(&dir);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(planned_is_counted_on_every_layout)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
