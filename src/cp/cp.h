@@ -118,7 +118,7 @@ weft_status weft_cp_explain(const weft_kern *kern, weft_comm *any, const weft_cp
  * any communicator of this process. LOCAL */
 typedef struct weft_cp_sizes {
     size_t pool, kv_buffers, kept;
-    size_t tables;  /* all that comes from the plan's arena: work of the kernels, slots, requests */
+    size_t held;    /* all that a plan allocates: the pool, sums, work of the kernels, slots, requests */
     int head_ranks; /* U; 1: there are no head groups */
 } weft_cp_sizes;
 weft_status weft_cp_preview(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,

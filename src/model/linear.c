@@ -189,7 +189,7 @@ static weft_status add_dropped(weft__pass *p, const weft__linear *lin, weft_site
     for (weft__block b = {0}; weft__block_next(c, &b);)
         WEFT_TRY(forward_rows(m, lin, b.rows, weft__at(sum, b.at * C, m->rs), C, m->rt, 0, once,
                               weft__from(x, (x_in_chunk ? b.at : b.row) * K, m->cs), K));
-    if (m->share.tps > 1) WEFT_TRY(weft__tp_sum(p, c, sum, own));
+    if (m->share.tps > 1) WEFT_TRY(weft__tp_sum(p, c, sum, own, false));
     weft__drop_add(p, site, weft__at(to, at, m->rs), weft__from(from, at, m->rs), own, c->first, c->own);
     return WEFT_OK;
 }

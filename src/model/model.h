@@ -124,12 +124,11 @@ weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *
 void weft_model_destroy(weft_model *model);
 
 /* What a model of this share, over cp ranks, would allocate: the account after its creation by the code that creates
- * it, with no memory behind the buffers; peaks of rows count. Two things are not in rows of their own: `attention`
- * (all that plans hold beside what layers keep) and the table of the plan. `any` is any communicator of this process.
- * LOCAL */
+ * it, with no memory behind the buffers. Peaks of rows count; what plans of attention hold is apart. `any` is any
+ * communicator of this process. LOCAL */
 typedef struct weft_model_sizes {
     weft_mem account;
-    size_t exchange, tables; /* of attention's plans: communication buffers, and all else */
+    size_t attention;
 } weft_model_sizes;
 weft_status weft_model_preview(weft_model_sizes *out, const weft_kern *kern, weft_comm *any, int threads,
                                const weft_model_config *config, const weft_model_share *share,

@@ -28,8 +28,7 @@ static weft_status preview_plans(weft_model *m, weft_model_sizes *out, weft_comm
         weft_status st = weft_cp_preview(m->kern, any, &kind[i].problem, &o->cp, cp_ranks, &text, &sizes);
         weft_text_free(&text);
         if (st < 0) return st;
-        out->exchange += sizes.pool;
-        out->tables += sizes.tables;
+        out->attention += sizes.held;
         m->plan_keeps[m->plans] = sizes.kept;
         m->plan_of[1] = m->plans++;
     }

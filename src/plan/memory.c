@@ -99,7 +99,9 @@ static weft_status add_stages(weft_memory *out, const weft_memory_ask *a, int64_
 /* Room for parts of other ranks: some from the start, and 1 MiB from the first longer sum on (weft_world_scratch). */
 static weft_status add_sums(weft_memory *out, const weft_memory_ask *a)
 {
-    bool gradients = a->dp * a->cp > 1 && a->options.train;
+    const weft_model_share *s = &a->share;
+    const bool ends = s->stages > 1 && a->config->tied && (s->stage == 0 || s->stage + 1 == s->stages);
+    const bool gradients = a->options.train && (a->dp * a->cp > 1 || ends);
     if (a->dp * a->cp * a->share.tps * a->share.stages == 1) return WEFT_OK;
     WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, 1, 4096, 1));
     return gradients || a->share.tps > 1 ? add(out, WEFT_MEMORY_EXCHANGE, 1, 1 << 20, 1) : WEFT_OK;
@@ -114,7 +116,7 @@ weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm 
     a.options.slots = o->train ? weft_sched_slots(ask->share.stages, ask->share.stage, ask->micros) : 1;
     WEFT_TRY(weft_model_preview(&sizes, kern, any, ask->threads, ask->config, &ask->share, &a.options, ask->cp));
     weft_memory_count(&sizes.account, out);
-    out->bytes[WEFT_MEMORY_ATTENTION] += (int64_t)(sizes.exchange + sizes.tables);
+    out->bytes[WEFT_MEMORY_ATTENTION] += (int64_t)sizes.attention;
     int64_t rows = weft_shard_max_rows(o->layout, o->B, o->T, ask->cp);
     WEFT_TRY(add_data(out, &a, rows, a.options.slots));
     WEFT_TRY(add_stages(out, &a, rows, a.options.slots));
