@@ -22,7 +22,8 @@ static weft_status build(weft_arena *arena, weft_arena *buffers, const weft_kern
     WEFT_TRY(weft__cp_build(&plan, arena, buffers, kern, draft));
     weft_cp_describe(plan, text);
     *sizes = (weft_cp_sizes){.pool = weft_cp_pool_bytes(plan), .kv_buffers = weft_cp_kv_buffer_bytes(plan),
-                             .kept = weft_cp_kept_bytes(plan), .held = weft_arena_used(arena) + weft_arena_used(buffers),
+                             .kept = weft_cp_kept_bytes(plan),
+                             .held = weft_arena_used(arena) + weft_arena_used(buffers),
                              .head_ranks = plan->strategy->context ? plan->options.head_size : 1};
     return WEFT_OK;
 }

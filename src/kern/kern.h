@@ -35,8 +35,8 @@ typedef struct weft_adamw_args {
     double lr, beta1, beta2, eps, weight_decay, c1, c2, gscale;
 } weft_adamw_args;
 
-/* Dropout of rows of the residual stream, by address: the step, layer and site in word3 (weft_philox_word3), the sample,
- * the token of the row, and the channel. */
+/* Dropout of rows of the residual stream, by address: the step, layer and site in word3 (weft_philox_word3), the
+ * sample, the token of the row, and the channel. */
 typedef struct weft_drop {
     double p;                /* probability, in (0, 1) */
     uint64_t seed;
@@ -119,8 +119,8 @@ typedef struct weft_kern_ops {
                           int64_t first, const double *part, const double *whole, double scale, int64_t rows, int64_t V,
                           int threads);
 
-    /* to[rows,n] (R) = from + factor * y, all (R) and dense; from NULL: 0. `to` may be `from` or y. index[rows]. What is
-     * dropped is selected away, not multiplied by 0. */
+    /* to[rows,n] (R) = from + factor * y, all (R) and dense; from NULL: 0. `to` may be `from` or y. index[rows].
+     * What is dropped is selected away, not multiplied by 0. */
     void (*drop_add)(void *to, const void *from, const void *y, const int64_t *index, int64_t rows, int64_t n,
                      const weft_drop *d, int threads);
     /* c[rows,n] (C) = factor * y (R), dense. */

@@ -1,10 +1,9 @@
 /* dropout.c — dropout of the residual stream: of the embedding, of what attention adds, and of what the feed-forward
- * adds. (Of probabilities it is inside attention.) A mask is a function of its address: seed, step, layer, site, sample,
- * token and channel. So nothing is kept for the backward pass, and masks are the same on any layout, with rows cut over
- * tp, when a layer is made again, and after a resume. */
+ * adds. (Of probabilities it is inside attention.) A mask is a function of its address: seed, step, layer, site,
+ * sample, token and channel. So nothing is kept for the backward pass, and masks are the same on any layout, with
+ * rows cut over tp, when a layer is made again, and after a resume. */
 #include "model/model_impl.h"
 
-#include "base/philox.h"
 
 static double rate_of(const weft_model *m, weft_site site)
 {

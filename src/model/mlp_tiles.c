@@ -1,10 +1,11 @@
-/* mlp_tiles.c — the feed-forward half for some rows at a time: what is as wide as F exists for a tile only, and is made
- * again in the backward pass, tile by tile. At C = 4096, F = 14336 and 131,072 rows gate and up alone are 7.5 GB in bf16.
+/* mlp_tiles.c — the feed-forward half for some rows at a time: what is as wide as F exists for a tile only, and is
+ * made again in the backward pass, tile by tile. At C = 4096, F = 14336 and 131,072 rows gate and up alone are 7.5
+ * GB in bf16.
  *
- * A tile is a chunk of rows that travel together (tp.c): with sequence parallelism some of every share, gathered, and
- * in the order of ranks, so that everything between gathering and adding up is dense. Rows of results are those of the
- * product over all rows, as far as the product's arithmetic for a row does not depend on how many there are; gradients
- * of weights are added up tile by tile, and differ from one long sum by rounding. */
+ * A tile is a chunk of rows that travel together (tp.c): with sequence parallelism some of every share, gathered,
+ * and in the order of ranks, so that everything between gathering and adding up is dense. Rows of results are those
+ * of the product over all rows, as far as the product's arithmetic for a row does not depend on how many there are;
+ * gradients of weights are added up tile by tile, and differ from one long sum by rounding. */
 #include "model/model_impl.h"
 
 static weft__chunk first_tile(const weft__pass *p) { return weft__chunk_first(p, p->tile / p->shares); }

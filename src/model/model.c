@@ -21,8 +21,8 @@ static weft_status check_options(const weft_model_options *o)
         return weft_fail(WEFT_ERR_REFUSED, "model: %lld sequences of %lld tokens do not fit into memory sizes",
                          (long long)o->B, (long long)o->T);
     if (!(o->embedding_dropout >= 0 && o->embedding_dropout < 1 && o->residual_dropout >= 0 && o->residual_dropout < 1))
-        return weft_fail(WEFT_ERR_REFUSED, "model: dropout %g of the embedding, %g of the residual stream; at least 0 and "
-                         "below 1 works", o->embedding_dropout, o->residual_dropout);
+        return weft_fail(WEFT_ERR_REFUSED, "model: dropout %g of the embedding, %g of the residual stream; at least 0 "
+                         "and below 1 works", o->embedding_dropout, o->residual_dropout);
     if (o->mlp_rows < 0 || o->recompute < 0 || o->recompute >= WEFT_RECOMPUTE_MODES)
         return weft_fail(WEFT_ERR_REFUSED, "model: recompute %d, tiles of %lld rows; 0 to %d, and 0 (all) or more work",
                          (int)o->recompute, (long long)o->mlp_rows, WEFT_RECOMPUTE_MODES - 1);

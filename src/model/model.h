@@ -59,9 +59,9 @@ double weft_model_step_flops(const weft_model_config *config, int64_t tokens, do
 
 typedef struct weft_model weft_model;
 
-/* What a layer's backward pass makes again instead of keeping it from the forward pass (docs/maths/memory.md): the inside
- * of attention (n1, q, k, v and, unless they are kept, o, m, l); that of both halves of a layer; all but a layer's
- * input. */
+/* What a layer's backward pass makes again instead of keeping it from the forward pass (docs/maths/memory.md): the
+ * inside of attention (n1, q, k, v and, unless they are kept, o, m, l); that of both halves of a layer; all but a
+ * layer's input. */
 typedef enum { WEFT_RECOMPUTE_NONE, WEFT_RECOMPUTE_ATTENTION, WEFT_RECOMPUTE_BLOCK, WEFT_RECOMPUTE_FULL,
               WEFT_RECOMPUTE_MODES } weft_recompute;
 const char *weft_recompute_name(weft_recompute mode);

@@ -7,7 +7,6 @@
 #ifndef WEFT_MODEL_IMPL_H
 #define WEFT_MODEL_IMPL_H
 
-#include "base/philox.h"
 #include "model/model.h"
 
 /* ---- families ------------------------------------------------------------------------------------- */
@@ -92,7 +91,7 @@ typedef struct weft__acts { /* what forward leaves for backward, per layer */
     void *o;                /* (C) [S,H,D] */
     void *m, *l;            /* (R) [S,H] running state of the attention */
     void *kept;             /* what the layer's plan keeps (weft_cp_kept_bytes), or NULL */
-    void *up;               /* (C) [S,2F] gate and up, or [S,F]; backward overwrites it by its gradient. A tile's rows */
+    void *up;               /* (C) [S,2F] gate and up, or [S,F], or a tile's rows; overwritten by its gradient */
 } weft__acts;
 
 /* Groups of these buffers that are kept, or made again, together. */
@@ -205,7 +204,7 @@ struct weft_model {
     int64_t *index;          /* [S] */
 
     /* the last stage's, of one micro-batch */
-    void *x_out;             /* (R) [s,C] after the last layer; x_mid of the last layer that is made again, on any stage */
+    void *x_out;             /* (R) [s,C] after the last layer; of any stage: where its last x_mid is made again */
     void *n_out, *rstd_out, *mean_out;
     void *logits, *dlogits, *nll;
     int head_slot;           /* the slot whose gradient n_out holds; -1: none */
@@ -337,9 +336,9 @@ weft_status weft__linear_fwd(weft__pass *p, const weft__linear *lin, void *y, in
 weft_status weft__linear_bwd(weft__pass *p, const weft__linear *lin, void *dx, int64_t dx_ld, const void *dy,
                              int64_t dy_ld, const void *x, int64_t x_ld);
 
-/* The same over tp. x and dx of columns, y and dy of rows are [s,C] of the residual stream; the others are [S, what is
- * here]. Columns: y (C) = x W + b. Rows: to (R) = from + drop(x W + b); `to` may be `from`. Backward as weft__linear_bwd: dx
- * and dy (C), and dx of rows may be x. */
+/* The same over tp. x and dx of columns, y and dy of rows are [s,C] of the residual stream; the others are [S, what
+ * is here]. Columns: y (C) = x W + b. Rows: to (R) = from + drop(x W + b); `to` may be `from`. Backward as
+ * weft__linear_bwd: dx and dy (C), and dx of rows may be x. */
 weft_status weft__columns_fwd(weft__pass *p, const weft__linear *lin, void *y, const void *x);
 weft_status weft__columns_bwd(weft__pass *p, const weft__linear *lin, void *dx, const void *dy, const void *x);
 weft_status weft__rows_fwd(weft__pass *p, const weft__linear *lin, weft_site site, void *to, const void *from,
@@ -375,15 +374,15 @@ weft_status weft__mlp_bwd(weft__pass *p, int layer, weft__acts *a);
 /* Tile by tile (mlp_tiles.c): n2 and x_mid -> x_out; n2 and scratch->dxc -> scratch->dn, and gradients. */
 weft_status weft__mlp_tiles_fwd(weft__pass *p, const weft__layer *y, weft__acts *a, void *x_out);
 weft_status weft__mlp_tiles_bwd(weft__pass *p, const weft__layer *y, weft__acts *a);
-/* act[rows,F] = silu(gate) * up, or gelu(fc), of up[rows]; and up, or with gelu dact itself, becomes the gradient. Returns
- * where that lies. */
+/* act[rows,F] = silu(gate) * up, or gelu(fc), of up[rows]; and up, or with gelu dact itself, becomes the gradient.
+ * Returns where that lies. */
 void weft__act_fwd(weft__pass *p, void *act, const void *up, int64_t rows);
 const void *weft__act_bwd(weft__pass *p, void *dact, void *up, int64_t rows);
 
 /* The residual stream of a half block begins with what went in; nothing to do when it is one buffer. */
 void weft__residual_copy(const weft__pass *p, void *to, const void *from);
-/* Dropout at one of the sites WEFT_SITE_DROP_... of the residual stream (dropout.c). Of rows [first, first + rows) of the
- * stream, which begin at `to`, `from` and y: to (R) = from + dropped y (R); from NULL: 0. */
+/* Dropout at one of the sites WEFT_SITE_DROP_... of the residual stream (dropout.c). Of rows [first, first + rows)
+ * of the stream, which begin at `to`, `from` and y: to (R) = from + dropped y (R); from NULL: 0. */
 bool weft__drops(const weft__pass *p, weft_site site);
 void weft__drop_add(const weft__pass *p, weft_site site, void *to, const void *from, const void *y, int64_t first,
                     int64_t rows);

@@ -1,6 +1,6 @@
-/* model_preview.c — a model made without memory, to say what it will need: the code that makes a model counts, so that the
- * estimate cannot drift from it. Small tables are real; buffers are addresses that nobody owns, and nobody touches them
- * before the first pass. */
+/* model_preview.c — a model made without memory, to say what it will need: the code that makes a model counts, so
+ * that the estimate cannot drift from it. Small tables are real; buffers are addresses that nobody owns, and nobody
+ * touches them before the first pass. */
 #include "model/model_impl.h"
 
 typedef struct nowhere { uintptr_t next; } nowhere;

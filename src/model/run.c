@@ -46,7 +46,8 @@ static weft__pass pass_of(weft_model *m, const weft_micro *u, bool training)
     const weft__slot *s = &m->slot[u->slot];
     return (weft__pass){
         .step = u->step, .training = training, .m = m, .rows = u->shard->rows[weft_comm_rank(m->cp)], .slot = u->slot,
-        .shard = u->shard, .token = u->token, .pos = s->pos, .index = m->index, .cos = s->cos, .sin = s->sin, .scratch = &m->scratch,
+        .shard = u->shard, .token = u->token, .pos = s->pos, .index = m->index, .cos = s->cos,
+        .sin = s->sin, .scratch = &m->scratch,
         .attend = weft__attend_ranks, .shares = m->tp.shares, .layer = -1, .tile = m->tile,
     };
 }

@@ -126,8 +126,9 @@ void weft_engine_warn(const weft_engine *e, const char *path)
     const weft_run_options *o = e->run->o;
     if (e->config.dropout_asked > fmax(o->attention_dropout, fmax(o->embedding_dropout, o->residual_dropout)))
         weft_logf(&e->ctx->log, WEFT_LOG_WARN, "%s asks for dropout %g; this run drops %g of the embedding, %g of the "
-                  "residual stream, %g of attention, as --embedding-dropout, --residual-dropout and --attention-dropout "
-                  "say", path, e->config.dropout_asked, o->embedding_dropout, o->residual_dropout, o->attention_dropout);
+                  "residual stream, %g of attention, as --embedding-dropout, --residual-dropout and "
+                  "--attention-dropout say", path, e->config.dropout_asked, o->embedding_dropout, o->residual_dropout,
+                  o->attention_dropout);
     if (weft_model_config_unknown(path, &unknown) >= 0 && unknown.len)
         weft_logf(&e->ctx->log, WEFT_LOG_WARN, "%s: not read: %s", path, unknown.data);
     weft_text_free(&unknown);

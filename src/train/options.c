@@ -122,13 +122,13 @@ static const weft_opt table[] = {
     {"train.embedding_dropout", "embedding-dropout", NULL, WEFT_OPT_REAL, OFF(embedding_dropout),
      "0", NULL, 0, 0.999999, "dropout of the embedding in training, by address, too", T},
     {"train.residual_dropout", "residual-dropout", "hidden-dropout", WEFT_OPT_REAL, OFF(residual_dropout),
-     "0", NULL, 0, 0.999999, "dropout of what attention and feed-forward add to the residual stream, by address, too", T},
+     "0", NULL, 0, 0.999999, "dropout of what attention and feed-forward add to the residual stream, by address", T},
     {"train.compare_steps", "compare-one-rank", NULL, WEFT_OPT_INT, OFF(compare_steps), "0", NULL, 0, 1e12,
      "afterwards run this many first steps on one rank and compare the losses", T},
 
-    {"memory.recompute", "recompute", NULL, WEFT_OPT_ENUM, OFF(recompute), "none", "none|attention|block|full", NO_LIMIT,
-     "what the backward pass makes again instead of keeping it: the inside of attention, of both halves of a layer, all "
-     "but a layer's input", T | V | B},
+    {"memory.recompute", "recompute", NULL, WEFT_OPT_ENUM, OFF(recompute), "none", "none|attention|block|full",
+     NO_LIMIT, "what the backward pass makes again instead of keeping it: the inside of attention, of both halves of a "
+     "layer, all but a layer's input", T | V | B},
     {"memory.keep_attention", "recompute-keep-attention", NULL, WEFT_OPT_BOOL, OFF(keep_attention),
      "false", NULL, NO_LIMIT, "with --recompute: keep attention's output, so that it and its exchange run once",
      T | V | B},

@@ -340,7 +340,8 @@ static void case_drop(run *t)
     const weft_drop d = {.p = 0.37, .seed = 0x123456789abcULL, .word3 = 0x51234567u, .T = 7, .sample0 = 65530};
     int64_t *index = take(t, R, sizeof *index);
     for (int64_t i = 0; i < R; i++) index[i] = 5 * i + 3;
-    void *from = input(t, REAL, R, n, 0, 1, 1), *y = input(t, REAL, R, n, 0, 2, 1), *alone = input(t, REAL, R, n, 0, 3, 1);
+    void *from = input(t, REAL, R, n, 0, 1, 1), *y = input(t, REAL, R, n, 0, 2, 1);
+    void *alone = input(t, REAL, R, n, 0, 3, 1);
     void *c = blank(t, COMPUTE, R, n, 0), *to = blank(t, REAL, R, n, 0);
     t->op->drop_add(to, from, y, index, R, n, &d, t->threads);
     t->op->drop_add(alone, NULL, alone, index, R, n, &d, t->threads);

@@ -52,7 +52,8 @@ static void check_modes(toy t, layout on)
     toy_free(&kept);
 }
 
-/* Two documents in one row; 16 rows, which all layouts below cut evenly, so that with one document messages are equal. */
+/* Two documents in one row; 16 rows, which all layouts below cut evenly, so that with one document messages are
+ * equal. */
 static const int64_t cu[] = {0, 5, 16}, first[] = {0, 3};
 static int32_t token[16], target[16];
 
@@ -81,7 +82,8 @@ static void one_rank_of_every_family_and_precision(void **state)
 static void context_parallel(void **state)
 {
     (void)state;
-    static const layout on[] = {{2, 1, false, "ring", false}, {2, 1, false, "pcp", false}, {4, 1, false, "pairwise", false},
+    static const layout on[] = {{2, 1, false, "ring", false}, {2, 1, false, "pcp", false},
+                                {4, 1, false, "pairwise", false},
                                 {2, 1, false, "ulysses", false}, {2, 1, false, "ulysses", true},
                                 {4, 1, false, "dcp-ring", true}};
     for (size_t i = 0; i < sizeof on / sizeof *on; i++) check_modes(problem(WEFT_QWEN3, WEFT_PREC_F32, 0.2), on[i]);

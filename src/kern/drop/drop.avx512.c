@@ -3,7 +3,6 @@
 #include "kern/simd/avx512.h"
 #include "kern/simd/rows.h"
 
-#include "base/philox.h"
 
 #include <math.h>
 

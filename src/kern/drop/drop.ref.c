@@ -1,7 +1,6 @@
 /* drop.ref.c — the specification of dropout of rows by address, for every precision. */
 #include "kern/kern_impl.h"
 
-#include "base/philox.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
-/* drop_real.inl — over avx2.h or avx512.h: which of 64 channels of a row dropout keeps, and the kernel whose rows are all
- * of R. Sixteen Philox numbers of four words each decide; word w of number g belongs to channel 16 w + g, so words come
- * out in the order of channels, whatever the vectors' width. Halves of a product are 64 bits wide, so even and odd lanes
- * take turns. */
+/* drop_real.inl — over avx2.h or avx512.h: which of 64 channels of a row dropout keeps, and the kernel whose rows
+ * are all of R. Sixteen Philox numbers of four words each decide; word w of number g belongs to channel 16 w + g, so
+ * words come out in the order of channels, whatever the vectors' width. Halves of a product are 64 bits wide, so
+ * even and odd lanes take turns. */
 
 enum { PHILOX_ROUNDS = 10, DROP_BLOCK = 64, DROP_NUMBERS = 16 };
 
