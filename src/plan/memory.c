@@ -10,7 +10,8 @@ static const char *const names[WEFT_MEMORY_KINDS] = {
     [WEFT_MEMORY_WEIGHTS] = "weights", [WEFT_MEMORY_GRADIENTS] = "gradients", [WEFT_MEMORY_MOMENTS] = "moments",
     [WEFT_MEMORY_ACTIVATIONS] = "activations", [WEFT_MEMORY_ATTENTION] = "attention buffers",
     [WEFT_MEMORY_EXCHANGE] = "exchange", [WEFT_MEMORY_SCRATCH] = "scratch", [WEFT_MEMORY_LOGITS] = "logits",
-    [WEFT_MEMORY_DATA] = "data", [WEFT_MEMORY_PRODUCTS] = "products", [WEFT_MEMORY_TABLES] = "tables",
+    [WEFT_MEMORY_DATA] = "data", [WEFT_MEMORY_PRODUCTS] = "products",
+    [WEFT_MEMORY_CHECKPOINT] = "checkpoint", [WEFT_MEMORY_TABLES] = "tables",
 };
 
 const char *weft_memory_name(weft_memory_kind kind) { return names[kind]; }
@@ -34,6 +35,7 @@ weft_memory_kind weft_memory_kind_of(const char *label)
         {"positions", WEFT_MEMORY_DATA}, {"rotation", WEFT_MEMORY_DATA}, {"tokens", WEFT_MEMORY_DATA},
         {"targets", WEFT_MEMORY_DATA}, {"token index", WEFT_MEMORY_DATA}, {"step tokens", WEFT_MEMORY_DATA},
         {"step targets", WEFT_MEMORY_DATA},
+        {"snapshot", WEFT_MEMORY_CHECKPOINT},
         {"oneDNN scratchpad", WEFT_MEMORY_PRODUCTS}, {"packed operands", WEFT_MEMORY_PRODUCTS},
     };
     if (!strncmp(label, "cp ", 3)) return WEFT_MEMORY_ATTENTION;
@@ -116,6 +118,7 @@ weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm 
     a.options.slots = o->train ? weft_sched_slots(ask->share.stages, ask->share.stage, ask->micros) : 1;
     WEFT_TRY(weft_model_preview(&sizes, kern, any, ask->threads, ask->config, &ask->share, &a.options, ask->cp));
     weft_memory_count(&sizes.account, out);
+    out->bytes[WEFT_MEMORY_TABLES] = 0; /* those of the model are a small part of them */
     out->bytes[WEFT_MEMORY_ATTENTION] += (int64_t)sizes.attention;
     int64_t rows = weft_shard_max_rows(o->layout, o->B, o->T, ask->cp);
     WEFT_TRY(add_data(out, &a, rows, a.options.slots));

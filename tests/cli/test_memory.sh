@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# labels: small
+# timeout: 120
+# Memory from the command line: recomputation gives the same losses bit for bit and holds less, tiles of the
+# feed-forward the same within rounding; what is planned is what is held; what could not act is refused; dropout that a
+# config asks for is named beside what is applied.
+. "$(dirname "$0")/train_lib.sh"
+# held KIND: bytes of the printed table, of the rank with most
+held() { awk -v kind="$1" 'index($0, kind) == 1 { sub(kind, ""); v = $1; u = $2
+  print v * (u == "GiB" ? 1073741824 : u == "MiB" ? 1048576 : u == "KiB" ? 1024 : 1) }' "$tmp/stdout"; }
+few="$common --steps 2 --warmup-steps 0 --eval-sequences 0"
+good train $few --name kept
+kept=$(losses kept) before=$(held activations)
+[ -n "$before" ] || fail "no table of memory: $(cat "$tmp/stdout")"
+while read -r name flags; do
+  good train $few $flags --name $name
+  [ "$(losses $name)" = "$kept" ] || fail "$flags changes losses: $(losses $name), not $kept"
+  awk -v a="$(held activations)" -v b="$before" 'BEGIN { exit !(a < b) }' || fail "$flags holds $(held activations)"
+done <<'END'
+attention --recompute attention
+full --recompute full
+again --recompute full --recompute-keep-attention
+END
+awk '/^memory of rank/ { on = 1; next } on && NF == 9 && $1 != "sum" {
+  if ($6 != "-" && ($2 != $4 || $3 != $5)) bad = bad $0 "\n" } END { printf "%s", bad; exit bad != "" }' \
+  "$tmp/stdout" || fail "planned is not held"
+good train $few --mlp-rows 64 --name tiles
+python3 -c 'import sys; a, b = (s.split() for s in sys.argv[1:]); sys.exit(len(a) != 2 or
+  any(abs(float(x) - float(y)) > 1e-5 for x, y in zip(a, b)))' "$(losses tiles)" "$kept" ||
+  fail "--mlp-rows 64: $(losses tiles), not $kept"
+good train $few --cp 2 --tp 2 --sequence-parallel --recompute full --mlp-rows 50 --name ranks
+python3 -c 'import sys; a, b = (s.split() for s in sys.argv[1:]); sys.exit(len(a) != 2 or
+  any(abs(float(x) - float(y)) > 1e-4 for x, y in zip(a, b)))' "$(losses ranks)" "$kept" ||
+  fail "tp 2, cp 2, full: $(losses ranks), not $kept"
+refused '--recompute-keep-attention could not act' train $few --data "$tmp/data.txt" --recompute-keep-attention
+refused 'some' train $few --data "$tmp/data.txt" --recompute some
+refused 'embedding' train $few --data "$tmp/data.txt" --embedding-dropout 1
+cat >"$tmp/config.json" <<'END'
+{"model_type": "gpt2", "vocab_size": 259, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 300,
+ "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
+END
+own="--data data.txt --seq-length 257 --steps 1 --warmup-steps 0 --eval-sequences 0 --model-config config.json"
+good train $own --name asked
+grep -q 'asks for dropout 0.1; this run drops 0 of the embedding' "$tmp/stdout" "$tmp/stderr" ||
+  fail "dropout of a config is not named: $(cat "$tmp/stderr")"
+good train $own --name applied --residual-dropout 0.1 --embedding-dropout 0.1 --attention-dropout 0.1
+! grep -q 'asks for dropout' "$tmp/stdout" "$tmp/stderr" || fail "applied dropout is warned of"
+[ "$(losses applied)" != "$(losses asked)" ] || fail "dropout does not act"
+finish
