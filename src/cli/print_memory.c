@@ -1,8 +1,6 @@
 /* print_memory.c — the memory of a run's ranks: what is planned, in a line; what was held, as a table. */
 #include "cli/cli.h"
 
-#include <inttypes.h>
-
 static const char *size_of(int64_t bytes, char buf[32]) { return weft_format_bytes((double)bytes, buf, 32); }
 
 void weft_add_memory_plan(const weft_memory_report *r, weft_text *t)
@@ -19,24 +17,37 @@ void weft_add_memory_plan(const weft_memory_report *r, weft_text *t)
     weft_text_add(t, "\n");
 }
 
-static void row(const char *name, int64_t counted, int64_t planned, int64_t least, int64_t most)
+typedef struct line { const char *name; int64_t held, planned, least, most; } line;
+
+static void add_line(weft_text *t, bool spread, const line *x)
 {
-    char a[32], b[32], c[32], d[32];
-    printf("%-20s %12s %12s %12s %12s\n", name, size_of(counted, a), planned ? size_of(planned, b) : "-",
-           size_of(least, c), size_of(most, d));
+    char a[32], b[32];
+    weft_text_add(t, "%-13s%13s%13s", x->name, size_of(x->held, a), x->planned ? size_of(x->planned, b) : "-");
+    if (spread) weft_text_add(t, "%13s%13s", size_of(x->least, a), size_of(x->most, b));
+    weft_text_add(t, "\n");
 }
 
+/* On a narrow terminal without the spread over ranks. */
 void weft_print_memory(const weft_memory_report *r)
 {
-    int64_t least = 0, most = 0;
-    printf("\nmemory of rank %-5d %12s %12s %12s %12s\n", r->rank, "held", "planned", "least", "most");
+    enum { WIDE = 65 };
+    const bool spread = r->ranks > 1 && (!weft_on_terminal(stdout) || weft_columns(stdout) >= WIDE);
+    line sum = {"sum", weft_memory_total(&r->counted), weft_memory_total(&r->planned), 0, 0};
+    weft_text t = {0};
+    if (r->ranks > 1) weft_text_add(&t, "\nmemory of rank %d, which held most\n", r->rank);
+    else weft_text_add(&t, "\nmemory\n");
+    weft_text_add(&t, "%-13s%13s%13s", "", "held", "planned");
+    if (spread) weft_text_add(&t, "%13s%13s", "least", "most");
+    weft_text_add(&t, "\n");
     for (int k = 0; k < WEFT_MEMORY_KINDS; k++) {
         if (r->most.bytes[k] == 0) continue;
-        row(weft_memory_name((weft_memory_kind)k), r->counted.bytes[k], r->planned.bytes[k], r->least.bytes[k],
-            r->most.bytes[k]);
-        least += r->least.bytes[k];
-        most += r->most.bytes[k];
+        add_line(&t, spread, &(line){weft_memory_name((weft_memory_kind)k), r->counted.bytes[k], r->planned.bytes[k],
+                                     r->least.bytes[k], r->most.bytes[k]});
+        sum.least += r->least.bytes[k];
+        sum.most += r->most.bytes[k];
     }
-    row("sum", weft_memory_total(&r->counted), weft_memory_total(&r->planned), least, most);
-    row("resident", r->resident, 0, r->least_resident, r->resident);
+    add_line(&t, spread, &sum);
+    add_line(&t, spread, &(line){"resident", r->resident, 0, r->least_resident, r->resident});
+    weft_print_lines(t.data ? t.data : "", 0);
+    weft_text_free(&t);
 }

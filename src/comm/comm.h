@@ -253,6 +253,8 @@ typedef struct weft_stream weft_stream;
 /* For `ops` operations at once. work_bytes: room for what is on its way to a sum; sums travel in pieces that fit (a few
  * elements of every rank at least). The same on all ranks. LOCAL; streams of a group are created in one order. */
 weft_status weft_stream_create(weft_stream **out, weft_arena *arena, weft_comm *c, int ops, size_t work_bytes);
+/* Bytes of its work memory on one of so many ranks. LOCAL, pure */
+size_t weft_stream_bytes(int ranks, size_t work_bytes);
 /* With operations under way the world ends, with this thread's last error: nobody would wait for them. LOCAL */
 void weft_stream_destroy(weft_stream *s);
 /* As weft_reduce_scatter, in place when recv is this rank's part of send; the sums are taken in the order first,

@@ -165,18 +165,29 @@ bool weft_streams_advance(weft_world *w)
 
 /* ---- the door ----------------------------------------------------------------------------------------- */
 
+static size_t slot_bytes(int64_t peers, size_t work_bytes)
+{
+    const int64_t align = 64, slot = (int64_t)work_bytes / (ROUNDS * peers) / align * align;
+    return (size_t)weft_max_i64(slot, align);
+}
+
+size_t weft_stream_bytes(int ranks, size_t work_bytes)
+{
+    const int64_t peers = ranks - 1;
+    return peers > 0 ? ROUNDS * (size_t)peers * slot_bytes(peers, work_bytes) : 0;
+}
+
 weft_status weft_stream_create(weft_stream **out, weft_arena *arena, weft_comm *c, int ops, size_t work_bytes)
 {
     weft_stream *s;
-    const int64_t peers = c->size - 1, align = 64;
+    const int64_t peers = c->size - 1;
     if (ops < 1)
         return weft_fail(WEFT_ERR_REFUSED, "stream of %s: room for %d operations; give 1 or more", c->name, ops);
     WEFT_TRY(WEFT_NEW0(arena, 1, "stream", &s));
     *s = (weft_stream){.c = c, .tag = WEFT_TAG_STREAM + c->streams, .ops = ops};
     WEFT_TRY(WEFT_NEW0(arena, ops, "stream", &s->op));
     if (peers > 0) {
-        int64_t slot = (int64_t)work_bytes / (ROUNDS * peers) / align * align;
-        s->slot_bytes = (size_t)weft_max_i64(slot, align);
+        s->slot_bytes = slot_bytes(peers, work_bytes);
         for (int i = 0; i < ROUNDS; i++) {
             WEFT_TRY(WEFT_NEW0(arena, 2 * peers, "stream", &s->piece[i].req));
             WEFT_TRY(weft_arena_alloc(arena, peers, s->slot_bytes, "partial sums", (void **)&s->piece[i].slots));

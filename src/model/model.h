@@ -129,6 +129,7 @@ void weft_model_destroy(weft_model *model);
 typedef struct weft_model_sizes {
     weft_mem account;
     size_t attention;
+    int64_t bucket, summed; /* elements of the largest range that backward announces; of gradients that tp adds up */
 } weft_model_sizes;
 weft_status weft_model_preview(weft_model_sizes *out, const weft_kern *kern, weft_comm *any, int threads,
                                const weft_model_config *config, const weft_model_share *share,

@@ -35,6 +35,10 @@ typedef struct weft_optim_parts {
                                   one rank */
 } weft_optim_parts;
 
+/* What sums travel through: work memory of the stream over dp x cp, with more than one rank; elements that are added
+ * over tp at a time. `largest` bucket, and all elements that tp sums, of `size` bytes. LOCAL, pure */
+typedef struct weft_optim_room { size_t stream_bytes; int64_t pack_count; } weft_optim_room;
+weft_optim_room weft_optim_room_of(int64_t largest, int64_t summed, size_t size);
 /* COLLECTIVE over the world. */
 weft_status weft_optim_create(weft_optim **out, weft_ctx *ctx, const weft_kern *kern, const weft_optim_parts *parts,
                               const weft_optim_options *o);

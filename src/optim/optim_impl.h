@@ -46,9 +46,6 @@ static inline int64_t weft__piece_at(const weft_optim *o, const weft_piece *p)
     return o->parts.spec[p->spec].offset + p->first;
 }
 
-/* Elements of `s`'s dense array that the ranks of tp add up: all of the tensor, or of its shared part that whole rows
- * hold; 0: nothing. */
-int64_t weft__tp_count(const weft_spec *s);
 /* Adds the gradients of a bucket's tensors over tp. COLLECTIVE over tp */
 weft_status weft__sum_over_tp(weft_optim *o, const weft__bucket *b);
 

@@ -118,19 +118,25 @@ static weft_status alloc_moment(weft_optim *o, weft_piece *piece, const char *la
     return WEFT_OK;
 }
 
+weft_optim_room weft_optim_room_of(int64_t largest, int64_t summed, size_t size)
+{
+    return (weft_optim_room){.stream_bytes = weft_min_size(STREAM_BYTES, 4 * (size_t)largest * size),
+                             .pack_count = weft_min_i64(summed, PACK_BYTES / (int64_t)size)};
+}
+
 static weft_status alloc_exchange(weft_optim *o)
 {
     const weft_optim_parts *p = &o->parts;
     int64_t largest = 0, packed = 0;
     if (!p->mesh) return WEFT_OK;
     for (int b = 0; b < p->buckets; b++) largest = weft_max_i64(largest, o->bucket[b].count);
-    size_t work = weft_min_size(STREAM_BYTES, 4 * (size_t)largest * o->size);
+    for (int i = 0; i < p->n; i++) packed += weft_spec_summed(&p->spec[i]);
+    weft_optim_room room = weft_optim_room_of(largest, packed, o->size);
     if (o->ranks > 1) /* a sum and, on its way back, what it is for */
-        WEFT_TRY(weft_stream_create(&o->stream, o->arena, p->mesh->dp_cp, 2 * p->buckets, work));
-    for (int i = 0; i < p->n; i++) packed += weft__tp_count(&p->spec[i]);
+        WEFT_TRY(weft_stream_create(&o->stream, o->arena, p->mesh->dp_cp, 2 * p->buckets, room.stream_bytes));
     if (weft_comm_size(p->mesh->tp) == 1 || packed == 0) return WEFT_OK;
     o->tp = p->mesh->tp;
-    o->pack_count = weft_min_i64(packed, PACK_BYTES / (int64_t)o->size);
+    o->pack_count = room.pack_count;
     return weft_arena_alloc(o->arena, o->pack_count, o->size, "sums over tp", &o->pack);
 }
 

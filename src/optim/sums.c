@@ -20,14 +20,6 @@ static int64_t product(const int64_t *shape, int from, int to)
     return n;
 }
 
-int64_t weft__tp_count(const weft_spec *s)
-{
-    if (s->sum == WEFT_SUM_TP) return s->count;
-    if (s->sum == WEFT_SUM_NOT) return 0;
-    return product(s->whole, 0, s->cut_dim) * (s->shared.end - s->shared.begin) *
-           product(s->whole, s->cut_dim + 1, s->nd);
-}
-
 typedef enum { TO_PACK, FROM_PACK } way;
 
 static void move(const weft_optim *o, int64_t element, int64_t packed, int64_t n, way w)
@@ -51,7 +43,7 @@ static void move_shared_row(const weft_optim *o, const weft_spec *s, int64_t row
     }
 }
 
-/* Elements [first, first + n) of the tensor's dense array (weft__tp_count) between the gradients and the pack. */
+/* Elements [first, first + n) of the tensor's dense array (weft_spec_summed) between the gradients and the pack. */
 static void move_dense(const weft_optim *o, const weft_spec *s, int64_t first, int64_t n, int64_t packed, way w)
 {
     if (n == 0) return; /* a tensor of which nothing travels may be cut nowhere */
@@ -80,11 +72,11 @@ static int64_t fill_pack(const weft_optim *o, const weft__bucket *b, cursor *at,
     int64_t packed = 0;
     while (at->spec < b->first_spec + b->specs && packed < o->pack_count) {
         const weft_spec *s = &o->parts.spec[at->spec];
-        int64_t n = weft_min_i64(weft__tp_count(s) - at->first, o->pack_count - packed);
+        int64_t n = weft_min_i64(weft_spec_summed(s) - at->first, o->pack_count - packed);
         if (n > 0) move_dense(o, s, at->first, n, packed, w);
         packed += n;
         at->first += n;
-        if (at->first == weft__tp_count(s)) at->spec++, at->first = 0;
+        if (at->first == weft_spec_summed(s)) at->spec++, at->first = 0;
     }
     return packed;
 }

@@ -8,7 +8,7 @@
 
 static const char *const names[WEFT_MEMORY_KINDS] = {
     [WEFT_MEMORY_WEIGHTS] = "weights", [WEFT_MEMORY_GRADIENTS] = "gradients", [WEFT_MEMORY_MOMENTS] = "moments",
-    [WEFT_MEMORY_ACTIVATIONS] = "activations", [WEFT_MEMORY_ATTENTION] = "attention buffers",
+    [WEFT_MEMORY_ACTIVATIONS] = "activations", [WEFT_MEMORY_ATTENTION] = "attention",
     [WEFT_MEMORY_EXCHANGE] = "exchange", [WEFT_MEMORY_SCRATCH] = "scratch", [WEFT_MEMORY_LOGITS] = "logits",
     [WEFT_MEMORY_DATA] = "data", [WEFT_MEMORY_PRODUCTS] = "products",
     [WEFT_MEMORY_CHECKPOINT] = "checkpoint", [WEFT_MEMORY_TABLES] = "tables",
@@ -86,7 +86,7 @@ static weft_status add_data(weft_memory *out, const weft_memory_ask *a, int64_t 
 /* Rows of the residual stream between stages. */
 static weft_status add_stages(weft_memory *out, const weft_memory_ask *a, int64_t rows, int slots)
 {
-    const weft_model_share *s = &a->share;
+    const weft_model_share *s = &a->at.share;
     int64_t stream = s->sequence_parallel ? weft_ceil_div(rows, s->tps) : rows, row = 0;
     if (!weft_mul_i64(a->config->C, (int64_t)weft_dtype_size(weft_prec_real(a->options.prec)), &row))
         return weft_fail(WEFT_ERR_REFUSED, "a row of the residual stream does not fit into 63 bits of bytes");
@@ -98,15 +98,22 @@ static weft_status add_stages(weft_memory *out, const weft_memory_ask *a, int64_
     return add(out, WEFT_MEMORY_EXCHANGE, gradients, stream, row);
 }
 
-/* Room for parts of other ranks: some from the start, and 1 MiB from the first longer sum on (weft_world_scratch). */
-static weft_status add_sums(weft_memory *out, const weft_memory_ask *a)
+/* What sums over ranks go through: the optimizer's streams and packs; and room for other ranks' parts, some from the
+ * start and 1 MiB from the first longer sum on (weft_world_scratch). */
+static weft_status add_sums(weft_memory *out, const weft_memory_ask *a, const weft_model_sizes *sizes)
 {
-    const weft_model_share *s = &a->share;
+    const weft_model_share *s = &a->at.share;
+    const size_t size = weft_dtype_size(weft_prec_real(a->options.prec));
+    const weft_optim_room room = weft_optim_room_of(sizes->bucket, sizes->summed, size);
     const bool ends = s->stages > 1 && a->config->tied && (s->stage == 0 || s->stage + 1 == s->stages);
-    const bool gradients = a->options.train && (a->dp * a->cp > 1 || ends);
-    if (a->dp * a->cp * a->share.tps * a->share.stages == 1) return WEFT_OK;
+    if (a->at.ranks * s->tps * s->stages == 1) return WEFT_OK;
     WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, 1, 4096, 1));
-    return gradients || a->share.tps > 1 ? add(out, WEFT_MEMORY_EXCHANGE, 1, 1 << 20, 1) : WEFT_OK;
+    if (s->tps > 1 || (ends && a->options.train)) WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, 1, 1 << 20, 1));
+    if (!a->options.train) return WEFT_OK;
+    if (s->tps > 1 && sizes->summed > 0)
+        WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, 1, room.pack_count, (int64_t)size));
+    if (a->at.ranks == 1) return WEFT_OK;
+    return add(out, WEFT_MEMORY_EXCHANGE, 1, (int64_t)weft_stream_bytes(a->at.ranks, room.stream_bytes), 1);
 }
 
 weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm *any, const weft_memory_ask *ask)
@@ -115,15 +122,15 @@ weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm 
     weft_memory_ask a = *ask;
     weft_model_sizes sizes;
     weft_plan_state state;
-    a.options.slots = o->train ? weft_sched_slots(ask->share.stages, ask->share.stage, ask->micros) : 1;
-    WEFT_TRY(weft_model_preview(&sizes, kern, any, ask->threads, ask->config, &ask->share, &a.options, ask->cp));
+    a.options.slots = o->train ? weft_sched_slots(ask->at.share.stages, ask->at.share.stage, ask->micros) : 1;
+    WEFT_TRY(weft_model_preview(&sizes, kern, any, ask->threads, ask->config, &ask->at.share, &a.options, ask->cp));
     weft_memory_count(&sizes.account, out);
     out->bytes[WEFT_MEMORY_TABLES] = 0; /* those of the model are a small part of them */
     out->bytes[WEFT_MEMORY_ATTENTION] += (int64_t)sizes.attention;
     int64_t rows = weft_shard_max_rows(o->layout, o->B, o->T, ask->cp);
     WEFT_TRY(add_data(out, &a, rows, a.options.slots));
     WEFT_TRY(add_stages(out, &a, rows, a.options.slots));
-    WEFT_TRY(add_sums(out, &a));
-    WEFT_TRY(weft_plan_state_bytes(ask->config, &ask->share, o->prec, o->train, &state));
+    WEFT_TRY(add_sums(out, &a, &sizes));
+    WEFT_TRY(weft_plan_state_bytes(ask->config, o->prec, &ask->at, o->train, &state));
     return add(out, WEFT_MEMORY_MOMENTS, 2, state.moments / 2, 1);
 }

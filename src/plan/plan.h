@@ -43,7 +43,7 @@ typedef enum weft_memory_kind {
     WEFT_MEMORY_TABLES,      /* all else */
     WEFT_MEMORY_KINDS
 } weft_memory_kind;
-const char *weft_memory_name(weft_memory_kind kind); /* "attention buffers" */
+const char *weft_memory_name(weft_memory_kind kind); /* "activations" */
 weft_memory_kind weft_memory_kind_of(const char *label); /* of an allocation in an account */
 
 typedef struct weft_memory { int64_t bytes[WEFT_MEMORY_KINDS]; } weft_memory;
@@ -54,8 +54,8 @@ void weft_memory_count(const weft_mem *mem, weft_memory *out);
 typedef struct weft_memory_ask {
     const weft_model_config *config;
     weft_model_options options; /* slots are ignored: they come from the schedule */
-    weft_model_share share;
-    int cp, dp, threads;
+    weft_plan_rank at;
+    int cp, threads;
     int64_t micros;             /* micro-batches of a step on a rank */
 } weft_memory_ask;
 /* What a trainer of this rank's place will hold. `any` is any communicator of this process. LOCAL */

@@ -56,3 +56,18 @@ bool weft_spec_walk_next(weft_spec_walk *w, weft_stretch *out)
     w->at += out->n;
     return true;
 }
+
+static int64_t elements(const int64_t *shape, int from, int to)
+{
+    int64_t n = 1;
+    for (int i = from; i < to; i++) n *= shape[i];
+    return n;
+}
+
+int64_t weft_spec_summed(const weft_spec *s)
+{
+    if (s->sum == WEFT_SUM_TP) return s->count;
+    if (s->sum == WEFT_SUM_NOT) return 0;
+    return elements(s->whole, 0, s->cut_dim) * (s->shared.end - s->shared.begin) *
+           elements(s->whole, s->cut_dim + 1, s->nd);
+}

@@ -129,6 +129,9 @@ typedef struct weft_spec {
 void weft_spec_uncut(weft_spec *s);
 /* Elements of the whole tensor. LOCAL, pure */
 int64_t weft_spec_whole_count(const weft_spec *s);
+/* Elements of `s`'s dense array whose gradients the ranks of tp add up: all of the tensor, or of its shared part that
+ * whole rows hold; 0: nothing. LOCAL, pure */
+int64_t weft_spec_summed(const weft_spec *s);
 /* Walks elements [first, first + count) of what lies here, in order, as stretches that are also consecutive in the
  * whole tensor, row-major: `at`, `n` elements from element `whole` on. LOCAL */
 typedef struct weft_stretch { int64_t at, whole, n; } weft_stretch;

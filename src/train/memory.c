@@ -15,9 +15,7 @@ static weft_status plan(const weft_trainer *t, weft_memory *out)
                                     .micros = t->accumulation, .train = t->optim != NULL};
     const weft_memory_ask ask = {
         .config = &t->config, .options = weft_engine_model_options(t->run, &eo), .cp = e->mesh.size.cp,
-        .dp = e->mesh.size.dp,
-        .share = {.tp = e->mesh.at.tp, .tps = e->mesh.size.tp, .stage = e->mesh.at.pp, .stages = e->mesh.size.pp,
-                  .sequence_parallel = t->run->sequence_parallel},
+        .at = weft_plan_rank_of(&e->mesh, t->run->sequence_parallel, (int)o->zero_stage),
         .threads = t->ctx->threads, .micros = t->accumulation,
     };
     return weft_plan_memory(out, &e->kern, e->mesh.all, &ask);

@@ -21,8 +21,8 @@ attention --recompute attention
 full --recompute full
 again --recompute full --recompute-keep-attention
 END
-awk '/^memory of rank/ { on = 1; next } on && NF == 9 && $1 != "sum" {
-  if ($6 != "-" && ($2 != $4 || $3 != $5)) bad = bad $0 "\n" } END { printf "%s", bad; exit bad != "" }' \
+awk '/^memory$/ { on = 1; next } /^resident/ { on = 0 } on && NF == 5 && $1 != "sum" {
+  if ($2 != $4 || $3 != $5) bad = bad $0 "\n" } END { printf "%s", bad; exit bad != "" }' \
   "$tmp/stdout" || fail "planned is not held"
 good train $few --mlp-rows 64 --name tiles
 python3 -c 'import sys; a, b = (s.split() for s in sys.argv[1:]); sys.exit(len(a) != 2 or
