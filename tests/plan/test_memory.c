@@ -82,7 +82,7 @@ static const char *const layouts[][WORDS_MAX] = {
     {"--recompute", "full", "--recompute-keep-attention", "--precision", "bf16"},
     {"--mlp-rows", "37"},
     {"--recompute", "full", "--mlp-rows", "64", "--residual-dropout", "0.1", "--embedding-dropout", "0.1"},
-    {"--micro-batch-size", "2", "--global-batch-size", "4", "--sliding-window", "40"},
+    {"--micro-batch-size", "2", "--global-batch-size", "4", "--sliding-window", "40", "--family", "mistral"},
     {"--dp", "2", "--precision", "bf16"},
     {"--cp", "2"},
     {"--cp", "2", "--cp-strategy", "ring", "--precision", "bf16", "--recompute", "full"},
