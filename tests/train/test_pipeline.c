@@ -143,6 +143,35 @@ static void the_same_run_twice_is_the_same_bits(void **state)
         for (int s = 1; s < STEPS; s++) assert_int_equal(a.allocations[rank][s], a.allocations[rank][0]);
 }
 
+/* Layers made again in backward, with slots that come between: the bits of layers that were kept, and activations of
+ * inputs only. */
+static void stages_make_layers_again(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks;
+        const char *words[18];
+    } cases[] = {
+        {3, {"--pp", "3", "--num-layers", "4", "--global-batch-size", "5", "--precision", "bf16"}},
+        {4, {"--pp", "2", "--cp", "2", "--num-layers", "3", "--global-batch-size", "4", "--attention-dropout", "0.1",
+             "--residual-dropout", "0.2", "--embedding-dropout", "0.1"}},
+        {4, {"--pp", "2", "--tp", "2", "--sequence-parallel", "--num-layers", "3", "--global-batch-size", "3"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *words[24] = {NULL};
+        int n = 0;
+        for (; cases[i].words[n]; n++) words[n] = cases[i].words[n];
+        result kept = run(cases[i].ranks, words);
+        words[n] = "--recompute", words[n + 1] = "full";
+        result again = run(cases[i].ranks, words);
+        assert_memory_equal(again.loss, kept.loss, sizeof kept.loss);
+        assert_memory_equal(again.norm, kept.norm, sizeof kept.norm);
+        assert_memory_equal(again.hash, kept.hash, sizeof kept.hash);
+        assert_memory_equal(again.evaluation, kept.evaluation, sizeof kept.evaluation);
+        assert_true(again.qkv[0] < kept.qkv[0]);
+    }
+}
+
 /* Stages do what one rank does, in the same order: where nothing is added over ranks but zeros (no tied embedding, no
  * norm that clips), steps have one rank's bits, in every precision. */
 static void stages_have_one_ranks_bits(void **state)
@@ -257,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_ranks_loss_and_gradients), cmocka_unit_test(training_steps_are_one_ranks),
         cmocka_unit_test(the_same_run_twice_is_the_same_bits), cmocka_unit_test(activations_of_slots_times_layers),
+        cmocka_unit_test(stages_make_layers_again),
         cmocka_unit_test(stages_have_one_ranks_bits), cmocka_unit_test(a_micro_batch_sends_its_rows_to_each_neighbour),
         cmocka_unit_test(uneven_stages_are_an_imbalance), cmocka_unit_test(accumulation_takes_no_memory),
         cmocka_unit_test(more_stages_than_layers),
