@@ -40,7 +40,8 @@ WEFT_API size_t weft_train_options_text(const weft_train_options *options, char 
 
 typedef struct weft_train weft_train;
 
-/* Opens data, model and optimizer. The group has parallel.cp x parallel.dp ranks; other sizes, and what is not
+/* Opens data, model and optimizer; with run.resume, goes on from that checkpoint (a path), whatever layout wrote it.
+ * The group has parallel.cp x parallel.dp ranks; other sizes, and what is not
  * possible, are refused on every rank. Options and group must outlive the trainer. COLLECTIVE */
 WEFT_API weft_status weft_train_create(weft_train **out, weft_group *group, const weft_train_options *options);
 WEFT_API void weft_train_destroy(weft_train *train); /* NULL is fine. LOCAL */
@@ -66,7 +67,8 @@ WEFT_API void weft_train_report_init(weft_train_report *report, size_t size); /*
 WEFT_API weft_status weft_train_step(weft_train *train, weft_train_report *report);
 /* Mean loss over the first `sequences` held-out sequences. COLLECTIVE */
 WEFT_API weft_status weft_train_eval(weft_train *train, int64_t sequences, double *loss);
-/* A Hugging Face directory, complete when it has its name; an existing one is never overwritten. COLLECTIVE */
+/* A checkpoint to go on from, and a Hugging Face directory; complete when it has its name; an existing one is never
+ * overwritten. All ranks write, so they need to see the folder (save.writers one: rank 0 does). COLLECTIVE */
 WEFT_API weft_status weft_train_save(weft_train *train, const char *dir);
 
 WEFT_API int64_t weft_train_parameters(const weft_train *train); /* of the model. LOCAL */

@@ -86,11 +86,28 @@ static weft_status prepare(weft_train **out, weft_group *group, const weft_train
     return WEFT_OK;
 }
 
+/* run.resume: a caller has no folder of a run, so `auto` means nothing here. */
+static weft_status resume(weft_train *t, weft_group *group)
+{
+    const weft_run_options *o = t->run.o;
+    char path[4096];
+    weft_text differs = {0};
+    if (!strcmp(o->resume, "none")) return WEFT_OK;
+    if (!strcmp(o->resume, "auto"))
+        return weft_fail(WEFT_ERR_REFUSED,
+                         "run.resume auto goes on in the folder of weft train; give the path of a checkpoint");
+    WEFT_TRY(weft_resume_find(weft_group_world(group), &t->run, "", path, sizeof path));
+    weft_status st = weft_trainer_resume(t->trainer, path, &differs);
+    weft_text_free(&differs);
+    return st;
+}
+
 weft_status weft_train_create(weft_train **out, weft_group *group, const weft_train_options *options)
 {
     weft_train *t = NULL;
     weft_status st = weft_agree(weft_group_comm(group), prepare(&t, group, options));
     if (st >= 0) st = weft_trainer_create(&t->trainer, weft_group_world(group), &t->run);
+    if (st >= 0) st = resume(t, group);
     if (st >= 0) *out = t;
     else weft_train_destroy(t);
     return st;

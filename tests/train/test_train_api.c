@@ -13,6 +13,7 @@ typedef struct run {
     double loss[STEPS], held_out;
     const char *save;
     int steps;
+    int from; /* steps done by the checkpoint that it goes on from */
 } run;
 
 static test_dir dir;
@@ -60,7 +61,7 @@ static weft_status rank_main(weft_group *group, void *ud)
     for (int step = 0; step < r->steps && st >= 0; step++) {
         st = weft_train_step(t, &report);
         if (root) r->loss[step] = report.loss;
-        if (st >= 0 && report.step != step + 1) st = weft_fail(WEFT_ERR_COMPARE, "step %lld", (long long)report.step);
+        if (st >= 0 && report.step != r->from + step + 1) st = weft_fail(WEFT_ERR_COMPARE, "step %lld", (long long)report.step);
     }
     if (st >= 0) st = weft_train_eval(t, 2, &held_out);
     if (root) r->held_out = held_out;
@@ -104,6 +105,26 @@ static void test_a_saved_model_starts_another_run(void **state)
     assert_ok(weft_group_threads(1, rank_main, &second));
     weft_train_options_destroy(o);
     assert_at_most(fabs(second.held_out - first.held_out), 1e-6); /* weights are saved as fp32 */
+}
+
+/* The second step of two ranks, done by one rank from what they saved after the first. */
+static void test_a_checkpoint_goes_on_elsewhere(void **state)
+{
+    (void)state;
+    char saved[512];
+    snprintf(saved, sizeof saved, "%s", test_dir_file(&dir, "resumable"));
+    weft_train_options *o = tiny("2", "1");
+    run whole = {.options = o, .steps = 2}, first = {.options = o, .steps = 1, .save = saved};
+    assert_ok(weft_group_threads(2, rank_main, &whole));
+    assert_ok(weft_group_threads(2, rank_main, &first));
+    weft_train_options_destroy(o);
+    run second = {.options = o = tiny("1", "1"), .steps = 1, .from = 1};
+    set(o, "run.resume", saved);
+    assert_ok(weft_group_threads(1, rank_main, &second));
+    assert_at_most(fabs(second.loss[0] - whole.loss[1]), 1e-12); /* fp64, and masters beside the fp32 weights */
+    set(o, "run.resume", "auto");
+    assert_refused(weft_group_threads(1, rank_main, &second), "give the path of a checkpoint");
+    weft_train_options_destroy(o);
 }
 
 static void test_options_are_checked_as_they_are_set(void **state)
@@ -209,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_losses_do_not_depend_on_ranks),
         cmocka_unit_test(test_a_saved_model_starts_another_run),
+        cmocka_unit_test(test_a_checkpoint_goes_on_elsewhere),
         cmocka_unit_test(test_options_are_checked_as_they_are_set),
         cmocka_unit_test(test_a_file_of_options),
         cmocka_unit_test(test_what_is_not_possible_is_refused_on_every_rank),
