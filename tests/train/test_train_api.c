@@ -61,7 +61,8 @@ static weft_status rank_main(weft_group *group, void *ud)
     for (int step = 0; step < r->steps && st >= 0; step++) {
         st = weft_train_step(t, &report);
         if (root) r->loss[step] = report.loss;
-        if (st >= 0 && report.step != r->from + step + 1) st = weft_fail(WEFT_ERR_COMPARE, "step %lld", (long long)report.step);
+        if (st >= 0 && report.step != r->from + step + 1)
+            st = weft_fail(WEFT_ERR_COMPARE, "step %lld", (long long)report.step);
     }
     if (st >= 0) st = weft_train_eval(t, 2, &held_out);
     if (root) r->held_out = held_out;
