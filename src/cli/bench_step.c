@@ -71,7 +71,7 @@ static weft_status body(weft_cli *cli, weft_world *world)
     return st;
 }
 
-static const char *const uses[] = {"parallel.cp",   "model.",  "train.",      "guard.", "bench.format",
+static const char *const uses[] = {"parallel.cp",   "model.",  "train.",      "guard.", "memory.",      "bench.format",
                                    "bench.repeats", "run.isa", "run.threads", "run.timeout",
                                    "run.precision", NULL};
 

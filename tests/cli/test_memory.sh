@@ -46,4 +46,6 @@ grep -q 'asks for dropout 0.1; this run drops 0 of the embedding' "$tmp/stdout" 
 good train $own --name applied --residual-dropout 0.1 --embedding-dropout 0.1 --attention-dropout 0.1
 ! grep -q 'asks for dropout' "$tmp/stdout" "$tmp/stderr" || fail "applied dropout is warned of"
 [ "$(losses applied)" != "$(losses asked)" ] || fail "dropout does not act"
+good bench step --hidden-size 16 --num-layers 1 --num-attention-heads 2 --seq-length 32 --repeats 1 --threads 1 \
+  --recompute full --mlp-rows 8
 finish
