@@ -287,14 +287,27 @@ static weft_status read_object(const weft__cfg *r, weft_model_config *c)
     return weft_model_config_check_file(c, r->path);
 }
 
-weft_status weft_model_config_read(weft_model_config *out, const char *path)
+weft_status weft__cfg_load(const char *path, json_t **out)
 {
+    enum { LIMIT = 16 << 20 }; /* bytes; a config has some thousand, and as JSON takes many times its size */
     json_error_t error;
     weft_map map = {0}; /* not json_load_file: it would wait at a pipe for a writer */
     WEFT_TRY(weft_map_open(&map, path));
-    json_t *root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES, &error);
+    weft_status st = WEFT_OK;
+    json_t *root = NULL;
+    if (map.bytes > LIMIT)
+        st = weft_fail(WEFT_ERR_REFUSED, "%s: %zu bytes, more than any config.json has", path, map.bytes);
+    else if (!(root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES, &error)))
+        st = weft_fail(WEFT_ERR_REFUSED, "%s:%d:%d: %s", path, error.line, error.column, error.text);
     weft_map_close(&map);
-    if (!root) return weft_fail(WEFT_ERR_REFUSED, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    *out = root;
+    return st;
+}
+
+weft_status weft_model_config_read(weft_model_config *out, const char *path)
+{
+    json_t *root;
+    WEFT_TRY(weft__cfg_load(path, &root));
     weft__cfg reader = {.path = path, .prefix = "", .object = root};
     weft_model_config c = {0};
     weft_status st = json_is_object(root) ? read_object(&reader, &c)

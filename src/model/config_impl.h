@@ -12,6 +12,9 @@ typedef struct weft__cfg { /* one JSON object of the file */
     const json_t *object;
 } weft__cfg;
 
+/* The file as JSON; the caller releases it. */
+weft_status weft__cfg_load(const char *path, json_t **out);
+
 #define WEFT__REQUIRED INT64_MIN /* as a default: an absent key is refused */
 
 /* All four: an absent key or null gives the default; another type is refused with key and value. For

@@ -35,10 +35,9 @@ static bool listed(const char *const *names, size_t n, const char *key)
 
 weft_status weft_model_config_unknown(const char *path, weft_text *out)
 {
-    json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error), *value;
+    json_t *root, *value;
     const char *key;
-    if (!root) return weft_fail(WEFT_ERR_REFUSED, "%s: %s", path, error.text);
+    WEFT_TRY(weft__cfg_load(path, &root));
     json_object_foreach(root, key, value) {
         if (listed(read_keys, sizeof read_keys / sizeof read_keys[0], key)) continue;
         if (listed(harmless_keys, sizeof harmless_keys / sizeof harmless_keys[0], key)) continue;

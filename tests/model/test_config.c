@@ -228,6 +228,15 @@ static void refuses_files_that_are_no_config(void **state)
     assert_refused(read_text(&c, "{}"), "model_type");
     assert_refused(read_text(&c, "{\"model_type\":\"llama\",\"model_type\":\"llama\"}"), "model_type");
     assert_refused(weft_model_config_read(&c, "/nonexistent/config.json"), "/nonexistent/config.json");
+    char path[96];
+    snprintf(path, sizeof path, "%s/large.json", dir); /* no memory out of proportion for what is no config */
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{}", f);
+    assert_int_equal(ftruncate(fileno(f), 17 << 20), 0);
+    fclose(f);
+    assert_refused(weft_model_config_read(&c, path), "17825792 bytes, more than any config.json has");
+    unlink(path);
 }
 
 static void windows_of_qwen(void **state)
