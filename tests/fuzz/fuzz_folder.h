@@ -1,5 +1,5 @@
-/* fuzz_folder.h — a folder for readers that take more than one file: it lives as long as the process, and one name in it
- * is a link to the input at hand, which is never on a disk. */
+/* fuzz_folder.h — a folder for readers that take more than one file: it lives as long as the process, and one name in
+ * it is a link to the input at hand, which is never on a disk. */
 #ifndef WEFT_FUZZ_FOLDER_H
 #define WEFT_FUZZ_FOLDER_H
 

@@ -1,5 +1,5 @@
-/* fuzz_trajectory.c — trajectory.json beside a case of `weft verify`: refused, or as many losses as norms, under settings
- * that the optimizer takes. */
+/* fuzz_trajectory.c — trajectory.json beside a case of `weft verify`: refused, or as many losses as norms, under
+ * settings that the optimizer takes. */
 #include "fuzz/fuzz_folder.h"
 #include "fuzz/fuzz_memory.h"
 
