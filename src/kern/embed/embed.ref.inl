@@ -48,10 +48,13 @@ void NAME(embed_fwd)(void *x, const int32_t *id, const int64_t *pos, const void 
         R *x_r = (R *)x + r * n;
         const R *t = id[r] >= 0 ? (const R *)table + id[r] * n : NULL;
         const R *p = pos_table ? (const R *)pos_table + pos[r] * n : NULL;
-        for (int64_t i = 0; i < n; i++) {
-            const R x_i = t ? t[i] : 0;
-            x_r[i] = p ? x_i + p[i] : x_i;
-        }
+        /* a loop each: one with conditions inside has no vectors */
+        if (t && p)
+            for (int64_t i = 0; i < n; i++) x_r[i] = t[i] + p[i];
+        else if (t || p)
+            for (int64_t i = 0; i < n; i++) x_r[i] = (t ? t : p)[i];
+        else
+            for (int64_t i = 0; i < n; i++) x_r[i] = 0;
     }
 }
 
