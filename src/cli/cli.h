@@ -77,6 +77,7 @@ void weft_print_memory(const weft_memory_report *r);
 weft_status weft_info_attention(const weft_cli *cli, weft_layer_attention kind[2], int *n);
 weft_cp_problem weft_info_part(weft_cp_problem whole, int tp, int t);
 weft_status weft_info_groups(const weft_cli *cli, weft_world *world); /* info_groups.c */
+weft_status weft_info_memory(const weft_cli *cli, weft_world *world); /* info_memory.c */
 
 /* Signals that ask a run to end in good order: SIGINT, SIGTERM, SIGUSR1. They are blocked before the process has a
  * second thread, and a thread of their own waits for them: the first one is remembered, a SIGINT after it ends the

@@ -1,4 +1,5 @@
-/* cmd_info.c — `weft info`: the machine, the kernels, the resolved options; with --plan, how attention would run. */
+/* cmd_info.c — `weft info`: the machine, the kernels, the resolved options; with --plan, how attention would run
+ * (--groups and --memory have files of their own). */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -131,12 +132,14 @@ static weft_status print_plan(const weft_cli *cli, weft_world *world)
 
 static weft_status info_body(weft_cli *cli, weft_world *world)
 {
-    if (cli->options.plan && cli->options.groups)
-        return weft_fail(WEFT_ERR_REFUSED, "--plan and --groups are two tables; give one of them");
-    if (weft_opts_given(&cli->opts, "bench.format") && !cli->options.groups)
-        return weft_fail(WEFT_ERR_REFUSED, "--format is for weft info --groups; leave it out");
-    if (cli->options.plan) return print_plan(cli, world);
-    if (cli->options.groups) return weft_info_groups(cli, world);
+    const weft_run_options *o = &cli->options;
+    if (o->plan + o->groups + o->memory > 1)
+        return weft_fail(WEFT_ERR_REFUSED, "--plan, --groups and --memory are tables of their own; give one of them");
+    if (weft_opts_given(&cli->opts, "bench.format") && !o->groups && !o->memory)
+        return weft_fail(WEFT_ERR_REFUSED, "--format is for weft info --groups and --memory; leave it out");
+    if (o->plan) return print_plan(cli, world);
+    if (o->groups) return weft_info_groups(cli, world);
+    if (o->memory) return weft_info_memory(cli, world);
     print_machine();
     print_kernels();
     print_options(cli);
@@ -146,7 +149,7 @@ static weft_status info_body(weft_cli *cli, weft_world *world)
 const weft_command weft_cmd_info = {"info",
                                     "info [CONFIG.yaml] [options]",
                                     "the machine, the kernels, the resolved options; --plan: how attention would run; "
-                                    "--groups: which ranks work with which",
+                                    "--groups: which ranks work with which; --memory: what a rank holds",
                                     WEFT_CMD_INFO,
                                     0,
                                     1,

@@ -21,7 +21,7 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     const char *cp_strategy, *cp_comm_type, *cp_layout, *cp_comm_dtype, *cp_grad_dtype;
     bool async_cp_comm, cp_keep_heads, fp8, peer_memory;
     const char *profile;
-    bool plan, groups;
+    bool plan, groups, memory;
 
     const char *model_dir, *model_config, *family;
     int64_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, sliding_window;
@@ -96,6 +96,8 @@ void weft_run_one_rank(weft_run *run);
 
 /* The model's config: of a directory, of a config.json, or from the option table. LOCAL */
 weft_status weft_run_model_config(const weft_run *run, weft_model_config *out);
+/* Micro-batches of a step on a rank; refuses a batch that they do not divide. LOCAL, pure */
+weft_status weft_run_accumulation(const weft_run *run, int64_t *out);
 
 /* "100,0,*,7": lengths in order, one of them * for what is left; "random:8": so many, cut at random tokens; "each:1K":
  * of that length, the last as long as is left. The same in every row. LOCAL */

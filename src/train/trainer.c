@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static weft_status check_batch(const weft_run *run, int64_t *accumulation)
+weft_status weft_run_accumulation(const weft_run *run, int64_t *out)
 {
     const weft_run_options *o = run->o;
     int64_t unit = o->micro_batch * run->mesh.dp;
@@ -16,7 +16,7 @@ static weft_status check_batch(const weft_run *run, int64_t *accumulation)
                          (long long)global, (long long)o->micro_batch, run->mesh.dp,
                          (long long)(global / unit > 0 ? global / unit * unit : unit),
                          (long long)((global / unit + 1) * unit));
-    *accumulation = global / unit;
+    *out = global / unit;
     return WEFT_OK;
 }
 
@@ -75,7 +75,7 @@ static weft_status open_all(weft_trainer *t, weft_world *world, bool train)
 {
     const weft_run_options *o = t->run->o;
     WEFT_TRY(weft_run_model_config(t->run, &t->config));
-    WEFT_TRY(check_batch(t->run, &t->accumulation));
+    WEFT_TRY(weft_run_accumulation(t->run, &t->accumulation));
     weft__numerics_open(&t->numerics, t->run);
     WEFT_TRY(weft_arena_create(&t->arena, &t->ctx->mem, "trainer", NULL));
     WEFT_TRY(open_data(t));

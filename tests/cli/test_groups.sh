@@ -42,7 +42,7 @@ grep -qxF '{"kind":"cp","group":1,"ranks":[1,3]}' "$tmp/stdout" || fail "no line
 [ "$(grep -c '^{"kind":"dp","group":[0-3],"ranks":\[[0-3]\]}$' "$tmp/stdout")" = 4 ] || fail 'jsonl leaves out groups'
 grep -qv '^{.*}$' "$tmp/stdout" && fail "jsonl with other lines: $(grep -v '^{' "$tmp/stdout")"
 refused 'text, or jsonl' info --groups --format md
-refused 'is for weft info --groups' info --format jsonl
+refused 'is for weft info --groups and --memory' info --format jsonl
 
 # options of the mesh
 refused 'did you mean "cp-tp-dp-pp"?' info --groups --rank-order cp-tp-pd-pp

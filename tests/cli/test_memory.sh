@@ -28,10 +28,18 @@ good train $few --mlp-rows 64 --name tiles
 python3 -c 'import sys; a, b = (s.split() for s in sys.argv[1:]); sys.exit(len(a) != 2 or
   any(abs(float(x) - float(y)) > 1e-5 for x, y in zip(a, b)))' "$(losses tiles)" "$kept" ||
   fail "--mlp-rows 64: $(losses tiles), not $kept"
-good train $few --cp 2 --tp 2 --sequence-parallel --recompute full --mlp-rows 50 --name ranks
+good train $few --cp 2 --tp 2 --sequence-parallel --recompute full --mlp-rows 50 --no-peer-memory --name ranks
 python3 -c 'import sys; a, b = (s.split() for s in sys.argv[1:]); sys.exit(len(a) != 2 or
   any(abs(float(x) - float(y)) > 1e-4 for x, y in zip(a, b)))' "$(losses ranks)" "$kept" ||
   fail "tp 2, cp 2, full: $(losses ranks), not $kept"
+planned=$(awk '$4 == "planned" { print $2 $3 }' "$tmp/stdout")
+good info --memory $common --cp 2 --tp 2 --sequence-parallel --recompute full --mlp-rows 50 --no-peer-memory
+awk -v planned="$planned" '$1 == "sum" && ($2 $3 == planned || $4 $5 == planned) { n++ } END { exit n != 1 }' "$tmp/stdout" ||
+  fail "info --memory does not say what the run planned, $planned: $(cat "$tmp/stdout")"
+good info --memory $common --pp 2 --tp 3 --format jsonl
+[ "$(grep -c '"sum":[1-9]' "$tmp/stdout")" = 6 ] || fail "not a line per stage and part: $(cat "$tmp/stdout")"
+refused 'give one of them' info --memory --plan
+refused '--global-batch-size 3 is no multiple' info --memory --micro-batch-size 2 --global-batch-size 3
 refused '--recompute-keep-attention could not act' train $few --data "$tmp/data.txt" --recompute-keep-attention
 refused 'some' train $few --data "$tmp/data.txt" --recompute some
 refused 'embedding' train $few --data "$tmp/data.txt" --embedding-dropout 1
