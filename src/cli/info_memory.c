@@ -104,8 +104,8 @@ weft_status weft_info_memory(const weft_cli *cli, weft_world *world)
     weft_comm *any;
     weft_text t = {0};
     if (strcmp(format, "text") && strcmp(format, "jsonl"))
-        return weft_fail(WEFT_ERR_REFUSED, "info --memory --format %s: there is text, or jsonl with a line per rank that "
-                         "differs", format);
+        return weft_fail(WEFT_ERR_REFUSED, "info --memory --format %s: there is text, or jsonl with a line per stage "
+                         "and part of tp", format);
     WEFT_TRY(weft_kern_init(&kern, cli->run.isa));
     WEFT_TRY(weft_comm_create(&any, world, (int[]){0}, 1, "memory"));
     weft_status st = add_all(cli, &kern, any, &t);

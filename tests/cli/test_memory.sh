@@ -34,7 +34,7 @@ python3 -c 'import sys; a, b = (s.split() for s in sys.argv[1:]); sys.exit(len(a
   fail "tp 2, cp 2, full: $(losses ranks), not $kept"
 planned=$(awk '$4 == "planned" { print $2 $3 }' "$tmp/stdout")
 good info --memory $common --cp 2 --tp 2 --sequence-parallel --recompute full --mlp-rows 50 --no-peer-memory
-awk -v planned="$planned" '$1 == "sum" && ($2 $3 == planned || $4 $5 == planned) { n++ } END { exit n != 1 }' "$tmp/stdout" ||
+awk -v it="$planned" '$1 == "sum" && ($2 $3 == it || $4 $5 == it) { n++ } END { exit n != 1 }' "$tmp/stdout" ||
   fail "info --memory does not say what the run planned, $planned: $(cat "$tmp/stdout")"
 good info --memory $common --pp 2 --tp 3 --format jsonl
 [ "$(grep -c '"sum":[1-9]' "$tmp/stdout")" = 6 ] || fail "not a line per stage and part: $(cat "$tmp/stdout")"
