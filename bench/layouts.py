@@ -20,7 +20,7 @@ import tempfile
 
 import harness
 
-SHAPE = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --num-query-groups 4 --precision bf16".split()
+SHAPE = "--num-layers 4 --hidden-size 256 --num-attention-heads 8 --num-query-groups 4 --precision bf16".split()
 KINDS = ("weights", "gradients", "moments", "activations", "attention", "exchange", "scratch", "logits", "data")
 
 GROUPS = {
@@ -142,8 +142,8 @@ def size(text):
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("groups", nargs="*", metavar="GROUP", help=" ".join(GROUPS))
-    p.add_argument("--steps", type=int, default=1, help="measured steps of a run [1]")
-    p.add_argument("--rounds", type=int, default=2, help="runs of each, in turn [2]")
+    p.add_argument("--steps", type=int, default=2, help="measured steps of a run [2]")
+    p.add_argument("--rounds", type=int, default=1, help="runs of each, in turn [1]")
     p.add_argument("--limit", type=size, default=size("2G"), help="bytes of a rank for the largest batch [2G]")
     argv = sys.argv[1:]
     cut = argv.index("--") if "--" in argv else len(argv)
