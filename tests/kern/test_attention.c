@@ -110,6 +110,74 @@ static void large_logits(void **state)
     check_all(&c, 100, false, false, 200, "large logits");
 }
 
+/* Scores of millions: every row has one key, o and dv are copies, whatever rounding does to a score. Only where P is
+ * found from other roundings backward than forward is it not the 1 that it should be. */
+static void one_key_wins(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++) {
+        attention_case c;
+        case_init(&c, 2, 1, 64, 64);
+        case_simple(&c, 70, 260);
+        c.d.mask.causal = true, c.d.scale = half ? -1e6 : 3e6;
+        case_fill(&c, half, 11, 1, false, false);
+        FOR_KERNELS(k) {
+            if (bits16(k) != half) continue;
+            attention_result r = kernel_result(&c, k, 1);
+            assert_at_most(weft_rel_l2(r.o, WEFT_F64, c.want.o, WEFT_F64, c.q_rows * 2 * 64, 0), k->limit);
+            assert_at_most(weft_rel_l2(r.dv, WEFT_F64, c.want.dv, WEFT_F64, c.k_rows * 64, 0), k->limit);
+            assert_at_most(weft_max_scaled(r.lse, WEFT_F64, c.want.lse, WEFT_F64, c.q_rows * 2), 1e-6);
+            result_free(&r);
+        }
+        case_clear(&c);
+    }
+}
+
+/* Whether row i is NaN in one of the two heads; lse must say so too. */
+static bool is_nan_row(const attention_case *c, const attention_result *r, int64_t i)
+{
+    int nans = 0;
+    for (int64_t x = i * 2 * c->d.Dv; x < (i + 1) * 2 * c->d.Dv; x++) nans += isnan(r->o[x]) != 0;
+    if (nans && !(isnan(r->lse[2 * i]) || isnan(r->lse[2 * i + 1]))) fail_msg("row %d: NaN, but lse is not", (int)i);
+    return nans > 0;
+}
+
+/* A score that is infinite, or larger than a fast kernel takes (kern/attention/README.md), makes its row NaN, and the
+ * gradients of the keys that the row sees: never a number, or 0, as if nothing were wrong. */
+static void scores_beyond_numbers(void **state)
+{
+    (void)state;
+    static const double scale[] = {0.25, 1e9, 1e10, 1e12, 1e30};
+    for (size_t i = 0; i < 2 * sizeof scale / sizeof *scale; i++) {
+        attention_case c;
+        const int half = i % 2;
+        case_init(&c, 2, 1, 16, 16);
+        case_simple(&c, 40, 150);
+        c.d.mask.causal = true, c.d.scale = scale[i / 2];
+        case_fill(&c, half, 5 + i, 1, false, false);
+        if (i < 2) c.q[20 * 2 * 16 + 3] = INFINITY;
+        FOR_KERNELS(k) {
+            if (bits16(k) != half) continue;
+            attention_result r = kernel_result(&c, k, 1);
+            bool any = false, reference = k->isa == WEFT_ISA_REF;
+            for (int64_t row = 0; row < c.q_rows; row++) {
+                const bool bad = is_nan_row(&c, &r, row), other = i >= 2 || row != 20;
+                any |= bad;
+                if (reference && other) assert_false(bad);
+                if (!other) assert_true(bad);
+                for (int64_t x = row * 32; x < row * 32 + 32 && !bad; x++)
+                    if (!(fabs(r.o[x] - c.want.o[x]) <= 1e-2)) fail_msg("%s, scale %g: o %g, not %g", k->name,
+                                                                      c.d.scale, r.o[x], c.want.o[x]);
+            }
+            for (int x = 0; x < 16; x++)
+                if (!isnan(r.dv[x]) != !any) fail_msg("%s, scale %g: dv of a key that a NaN row sees is %g", k->name,
+                                                    c.d.scale, r.dv[x]);
+            result_free(&r);
+        }
+        case_clear(&c);
+    }
+}
+
 static void rings(void **state)
 {
     (void)state;
@@ -507,7 +575,7 @@ int main(void)
         cmocka_unit_test(uneven_heads),
         cmocka_unit_test(score_rules),
         cmocka_unit_test(negative_scale),
-        cmocka_unit_test(large_logits),
+        cmocka_unit_test(large_logits), cmocka_unit_test(one_key_wins), cmocka_unit_test(scores_beyond_numbers),
         cmocka_unit_test(rings),
         cmocka_unit_test(documents),
         cmocka_unit_test(sparse_queries),

@@ -25,6 +25,8 @@ typedef struct bwd_buffers {
     char *ds_pairs;               /* B [STRIPS][KEY_CHUNKS] */
     lanes t;
     float m[LANES], delta[LANES]; /* m + log l in powers of two */
+    float by[LANES];              /* 2 to the power of what rounding takes from m, for lanes that are far */
+    bool far;                     /* any lane's m is so large that this counts */
     const dropout *dropout;
     drop_lanes drop_lanes;
     drop_block drop[STRIPS];
@@ -71,6 +73,9 @@ static void backward_carve(bwd_buffers *b, const weft_attn_desc *d, char *work)
 #undef TAKE
 }
 
+/* Below, rounding m changes P by 3e-4 at most, a sixth of what rounding P to bf16 does. */
+static const double FAR_SCORE = 0x1p13;
+
 /* ---- packing -------------------------------------------------------------------------------------------------- */
 
 static void queries_in(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_pair *p, const weft_attn_bwd_io *io)
@@ -78,6 +83,7 @@ static void queries_in(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_
     row_list rows;
     const lanes *t = &b->t;
     const int count = chunks(t->n) * PAIRS;
+    b->far = false;
     rows_of_lanes(rows, count, t, io->q, io->q_ld, d->D);
     pack_columns(b->q, rows, count, d->D);
     pack_pairs(b->q_pairs, rows, count, LANES, d->D);
@@ -89,7 +95,11 @@ static void queries_in(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_
         const float l = x < t->n ? ((const float *)io->l)[at] : 0;
         /* Lanes without a row, and rows without a key: a reference so large that P is 0. Not infinity, whose difference
          * to an infinite score would be NaN. */
-        b->m[x] = l != 0 ? (float)((double)((const float *)io->m)[at] * M_LOG2E + log2((double)l)) : 0x1p100f;
+        const double m = l != 0 ? (double)((const float *)io->m)[at] * M_LOG2E + log2((double)l) : 0x1p100;
+        b->m[x] = (float)m;
+        const bool far = l != 0 && !(fabs(m) < FAR_SCORE);
+        b->by[x] = far ? (float)exp2((double)b->m[x] - m) : 1;
+        b->far |= far;
         b->delta[x] = l != 0 ? ((const float *)io->delta)[at] : 0;
     }
     if (b->dropout->on) drop_lanes_set(&b->drop_lanes, b->dropout, d, p, t);
@@ -139,11 +149,13 @@ static inline __attribute__((always_inline)) void grad_one(const grads *g, const
         *ds = vmul(*e, vsub(dp, delta));
         return;
     }
-    const bool drop = g->b->dropout->on;
+    const bool drop = g->b->dropout->on, linear = rules_linear(g->r);
     const V keep = vset(g->b->dropout->scale);
-    V tanh;
+    V tanh = vzero();
     if (drop) dp = drop_apply(&g->b->drop[v], j, dp, keep);
-    *e = exp2_bf16(vfms(rules_score(g->r, s, j, v, &tanh), vset(LOG2E), m));
+    /* scores as forward finds them, masked or not */
+    *e = exp2_bf16(linear ? vfms(s, g->scale, m) : vfms(rules_score(g->r, s, j, v, &tanh), vset(LOG2E), m));
+    *e = vmul(*e, vload(g->b->by + v * VLEN));
     *ds = vmul(*e, vsub(dp, delta));
     if (g->r->cap > 0) *ds = vmul(*ds, vfnma(tanh, tanh, vset(1)));
     if (g->r->masked) { /* selected, not multiplied: a hidden key may hold NaN */
@@ -234,7 +246,7 @@ typedef struct span { int c0, c1; } span; /* chunks of keys that the tile of que
 static void make_gradients(bwd_buffers *b, const bwd_keys *k, const weft_attn_desc *d, const rules *r, span c)
 {
     const int strips = b->t.nv, kc = chunks(d->D), vc = chunks(d->Dv);
-    const bool plain = rules_plain(r) && !b->dropout->on;
+    const bool plain = rules_plain(r) && !b->dropout->on && !b->far;
     const grads g = {b, r, c.c0, vset(r->scale * LOG2E)};
     unit two[2], *now = NULL;
     int turn = 0;

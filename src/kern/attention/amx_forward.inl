@@ -300,18 +300,19 @@ static void set_reference(const strip *u)
     if (vmask_any(none)) vstore(at, vsel(none, column_top(u), ref));
 }
 
-/* Products to scores in powers of two, hidden ones to -inf. */
+/* Products to what gives scores in powers of two when multiplied by the scale; hidden ones to what gives -inf. */
 static void apply_rules(strip *u)
 {
     const rules *r = &u->f->r;
+    const bool linear = rules_linear(r);
     float *s = (float *)(void *)u->s;
-    const V log2e = vset(LOG2E);
-    u->scale = r->scale * LOG2E;
+    const V log2e = vset(LOG2E), hidden = vset(linear && r->scale < 0 ? INFINITY : -INFINITY);
+    u->scale = linear || rules_plain(r) ? r->scale * LOG2E : 1;
     if (rules_plain(r)) return;
-    u->scale = 1;
     for (int j = 0; j < keys_of(u); j++) {
-        V unused, y = vmul(rules_score(r, vload(s + j * VLEN), j, u->v, &unused), log2e);
-        if (r->masked) y = vsel(rules_visible(r, j, u->v), y, vset(-INFINITY));
+        V unused, y = vload(s + j * VLEN);
+        if (!linear) y = vmul(rules_score(r, y, j, u->v, &unused), log2e);
+        if (r->masked) y = vsel(rules_visible(r, j, u->v), y, hidden);
         vstore(s + j * VLEN, y);
     }
 }

@@ -83,10 +83,9 @@ static void queries_in(bwd_buffers *b, const weft_attn_desc *d, const weft_attn_
         b->delta[x] = l != 0 ? ((const float *)io->delta)[at] : 0;
     }
     for (int x = 0; x < t->n; x += VLEN) { /* e^(s - m) / l = 2^(log2(e) s - m2) / (l by) */
-        V by, m = vload(b->m + x), l = vload(b->inv_l + x), none = vset(INFINITY);
-        V m2 = to_base2(m, &by);
-        vstore(b->m + x, vsel(veq(m, none), none, m2));
-        vstore(b->inv_l + x, vsel(veq(m, none), vzero(), vdiv(vset(1), vmul(l, by))));
+        V by, l = vload(b->inv_l + x);
+        vstore(b->m + x, to_base2(vload(b->m + x), &by));
+        vstore(b->inv_l + x, vsel(veq(l, vzero()), vzero(), vdiv(vset(1), vmul(l, by))));
     }
 }
 
@@ -94,12 +93,13 @@ static inline __attribute__((always_inline)) void gradients_column(bwd_buffers *
                                                                    const rules *r, const bool plain, const bool drop)
 {
     V m = vload(b->m + v * VLEN), inv_l = vload(b->inv_l + v * VLEN), delta = vload(b->delta + v * VLEN);
-    V factor = vset(plain ? r->scale * LOG2E : LOG2E), keep = vset(b->dropout->scale);
+    const bool linear = plain || rules_linear(r);
+    V factor = vset(linear ? r->scale * LOG2E : LOG2E), keep = vset(b->dropout->scale);
     for (int j = lo; j < hi; j++) {
         float *ps = b->s + j * LANES + v * VLEN, *pds = b->ds + j * LANES + v * VLEN;
         V tanh = vzero(), s = vload(ps), dp = vload(pds), e, ds;
         if (drop) dp = drop_apply(&b->drop, j, dp, keep);
-        if (!plain) s = rules_score(r, s, j, v, &tanh);
+        if (!linear) s = rules_score(r, s, j, v, &tanh);
         e = vmul(vexp2(vfms(s, factor, m)), inv_l);
         ds = vmul(e, vsub(dp, delta));
         if (!plain) {
@@ -124,7 +124,8 @@ static void gradients_keys(bwd_buffers *b, int lo, int hi, int v, const rules *r
     else gradients_column(b, lo, hi, v, r, false, true);
 }
 
-/* S^T, dP^T -> P^T, dS^T in place, for keys [lo, hi) of vector v. */
+/* S^T, dP^T -> P^T, dS^T in place, for keys [lo, hi) of vector v. Scores are found as forward finds them, masked or
+ * not: a rounding more moves a large one, and P of a row with one large score would not be the 1 that it is. */
 static void gradients(bwd_buffers *b, int lo, int hi, int v, const rules *r)
 {
     int from, to;

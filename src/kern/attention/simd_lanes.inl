@@ -137,6 +137,8 @@ static void rules_set(rules *r, const weft_attn_desc *d, const weft_attn_pair *p
 }
 
 static inline bool rules_plain(const rules *r) { return !r->masked && !r->alibi && !(r->cap > 0); }
+/* Whether a score is the product times the scale, where it is visible. */
+static inline bool rules_linear(const rules *r) { return !r->alibi && !(r->cap > 0) && r->scale != 0; }
 
 /* Score of key j (counted from j0) and vector v of lanes from the product s; *tanh_out for softcap's gradient. */
 static inline V rules_score(const rules *r, V s, int j, int v, V *tanh_out)
@@ -163,23 +165,31 @@ static inline VM rules_visible(const rules *r, int j, int v)
 /* The kernels take powers of two; (m, l) in the arrays are those of e. A sum relative to one is `by` times the sum
  * relative to the other, 1 for m = -inf:  to: e^m = by 2^m2    from: 2^m2 = by e^m.
  * m times log2(e) rounds, and for scores of some hundreds 2^m2 and e^m then differ by far more than a rounding of l:
- * without `by` that would go into every sum of which the parts come from different calls. */
+ * without `by` that would go into every sum of which the parts come from different calls.
+ * Above LARGEST_SCORE neither `by` nor the P of a row's largest score, which a rounding of m moves as far, would be a
+ * number that fp32 holds: some became 0, and with it the row. Such a row is NaN instead, where everybody sees it. */
 #define LOG2E 0x1.715476p0f
 #define LN2_HIGH 0x1.62e43p-1f
 #define LN2_LOW (-0x1.05c61p-29f) /* ln 2 = LN2_HIGH + LN2_LOW */
+#define LARGEST_SCORE 0x1p30f
+
+/* e^rest for a row whose largest score is m. */
+static inline V by_of(V m, V rest)
+{
+    V by = vsel(vlt(vabs(m), vset(LARGEST_SCORE)), vexp(rest), vset(NAN));
+    return vsel(veq(m, vset(-INFINITY)), vset(1), by);
+}
 
 static inline V to_base2(V m, V *by)
 {
     V m2 = vmul(m, vset(LOG2E));
-    V rest = vfnma(m2, vset(LN2_LOW), vfnma(m2, vset(LN2_HIGH), m));
-    *by = vsel(veq(m, vset(-INFINITY)), vset(1), vexp(rest));
+    *by = by_of(m, vfnma(m2, vset(LN2_LOW), vfnma(m2, vset(LN2_HIGH), m)));
     return m2;
 }
 
 static inline V from_base2(V m2, V *by)
 {
     V m = vmul(m2, vset(LN2_HIGH));
-    V rest = vfma(m2, vset(LN2_LOW), vfms(m2, vset(LN2_HIGH), m));
-    *by = vsel(veq(m2, vset(-INFINITY)), vset(1), vexp(rest));
+    *by = by_of(m, vfma(m2, vset(LN2_LOW), vfms(m2, vset(LN2_HIGH), m)));
     return m;
 }

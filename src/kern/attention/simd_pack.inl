@@ -138,6 +138,3 @@ static void rules_common(const rules *r, const lanes *t, int v, int lo, int hi, 
     if (*b > r->hi[first]) *b = r->hi[first];
     if (*b < *a) *b = *a;
 }
-
-/* Whether a score is the product times the scale, where it is visible. */
-static inline bool rules_linear(const rules *r) { return !r->alibi && !(r->cap > 0) && r->scale != 0; }
