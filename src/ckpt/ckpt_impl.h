@@ -103,6 +103,9 @@ typedef struct weft__pack { /* which tensor stands in which file, and who writes
 /* writers[n_writers]: ranks, ascending. */
 weft_status weft__pack_make(weft__pack *pack, weft_arena *arena, const weft_ckpt_save *save, const int *writers,
                             int n_writers);
+/* Memory in which `rank` keeps what it has to write: room for all of it, or `limit` (0: none), but for its largest
+ * tensor at least. Pure */
+size_t weft__pack_ring(const weft__pack *pack, int rank, int64_t limit);
 /* The index of the model's files; *out stays empty when the model is one file. */
 weft_status weft__pack_index(const weft__pack *pack, const weft_ckpt_save *save, weft_text *out);
 

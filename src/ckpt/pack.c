@@ -124,6 +124,33 @@ weft_status weft__pack_make(weft__pack *p, weft_arena *arena, const weft_ckpt_sa
     return WEFT_OK;
 }
 
+/* The drain gives each tensor a stretch of whole cache lines, and the next one begins behind it. */
+size_t weft__pack_ring(const weft__pack *p, int rank, int64_t limit)
+{
+    enum { ALIGN = 64 };
+    size_t total = 0, largest = 0;
+    for (int i = 0; i < p->files; i++) {
+        const weft__pack_file *f = &p->file[i];
+        for (int k = f->first; k < f->first + f->n && f->writer == rank; k++) {
+            size_t room = ((size_t)p->item[k].bytes + ALIGN) / ALIGN * ALIGN;
+            total += room;
+            largest = weft_max_size(largest, room);
+        }
+    }
+    return limit > 0 ? weft_min_size(total, weft_max_size((size_t)limit, largest)) : total;
+}
+
+weft_status weft_ckpt_snapshot_bytes(const weft_ckpt_save *save, weft_arena *arena, const int *writer, int writers,
+                                     int ranks, int64_t *bytes)
+{
+    weft__pack pack;
+    weft_mark mark = weft_arena_mark(arena);
+    weft_status st = weft__pack_make(&pack, arena, save, writer, writers);
+    for (int r = 0; st >= 0 && r < ranks; r++) bytes[r] = (int64_t)weft__pack_ring(&pack, r, save->buffer_bytes);
+    weft_arena_release(arena, mark);
+    return st;
+}
+
 weft_status weft__pack_index(const weft__pack *p, const weft_ckpt_save *save, weft_text *out)
 {
     json_t *map = json_object();

@@ -67,32 +67,32 @@ static weft_status fault(weft_ckpt_writer *w, const char *site)
 /* ---- who writes ------------------------------------------------------------------------------------------------ */
 
 /* The first rank of each node, by the nodes' names. */
-static weft_status first_of_nodes(weft_ckpt_writer *w, int *writers, int *n)
+static weft_status first_of_nodes(weft_comm *all, weft_arena *arena, int *writer, int *n)
 {
-    int world = weft_comm_size(w->mesh.all);
+    int world = weft_comm_size(all);
     char own[HOST_BYTES] = "?", *host = NULL;
     size_t *bytes = NULL;
-    WEFT_TRY(WEFT_NEW(w->arena, world * HOST_BYTES, "names of nodes", &host));
-    WEFT_TRY(WEFT_NEW(w->arena, world, "names of nodes", &bytes));
+    WEFT_TRY(WEFT_NEW(arena, world * HOST_BYTES, "names of nodes", &host));
+    WEFT_TRY(WEFT_NEW(arena, world, "names of nodes", &bytes));
     for (int r = 0; r < world; r++) bytes[r] = HOST_BYTES;
     gethostname(own, sizeof own - 1);
-    WEFT_TRY(weft_all_gather(w->mesh.all, own, host, bytes));
+    WEFT_TRY(weft_all_gather(all, own, host, bytes));
     for (int r = 0; r < world; r++) {
         bool seen = false;
         for (int k = 0; k < *n && !seen; k++)
-            seen = !strcmp(host + (size_t)writers[k] * HOST_BYTES, host + (size_t)r * HOST_BYTES);
-        if (!seen) writers[(*n)++] = r;
+            seen = !strcmp(host + (size_t)writer[k] * HOST_BYTES, host + (size_t)r * HOST_BYTES);
+        if (!seen) writer[(*n)++] = r;
     }
     return WEFT_OK;
 }
 
-static weft_status choose_writers(weft_ckpt_writer *w, weft_ckpt_writers who, int **out, int *n)
+weft_status weft_ckpt_choose_writers(weft_comm *all, weft_arena *arena, weft_ckpt_writers who, int **writer, int *n)
 {
-    int world = weft_comm_size(w->mesh.all);
-    WEFT_TRY(WEFT_NEW(w->arena, world, "ranks that write", out));
+    int world = weft_comm_size(all);
+    WEFT_TRY(WEFT_NEW(arena, world, "ranks that write", writer));
     *n = 0;
-    if (who == WEFT_CKPT_NODE) return first_of_nodes(w, *out, n);
-    for (int r = 0; r < (who == WEFT_CKPT_ALL ? world : 1); r++) (*out)[(*n)++] = r;
+    if (who == WEFT_CKPT_NODE) return first_of_nodes(all, arena, *writer, n);
+    for (int r = 0; r < (who == WEFT_CKPT_ALL ? world : 1); r++) (*writer)[(*n)++] = r;
     return WEFT_OK;
 }
 
@@ -129,26 +129,9 @@ static weft_status agree_on_folder(weft_ckpt_writer *w, const char *dir, const i
 
 /* ---- collecting ------------------------------------------------------------------------------------- */
 
-/* Bytes that this rank's tensors take in the ring, and the largest of them. */
-static void sizes(const weft_ckpt_writer *w, size_t *total, size_t *largest)
-{
-    enum { ALIGN = 64 };
-    *total = *largest = 0;
-    for (int i = 0; i < w->pack.files; i++) {
-        const weft__pack_file *f = &w->pack.file[i];
-        for (int k = f->first; k < f->first + f->n && f->writer == w->ctx->rank; k++) {
-            size_t room = ((size_t)w->pack.item[k].bytes + ALIGN) / ALIGN * ALIGN;
-            *total += room;
-            *largest = weft_max_size(*largest, room);
-        }
-    }
-}
-
 static weft_status get_ring(weft_ckpt_writer *w, int64_t limit)
 {
-    size_t total, largest;
-    sizes(w, &total, &largest);
-    size_t need = limit > 0 ? weft_min_size(total, weft_max_size((size_t)limit, largest)) : total;
+    size_t need = weft__pack_ring(&w->pack, w->ctx->rank, limit);
     if (need <= w->ring_bytes) return WEFT_OK;
     weft_arena_reset(w->ring_arena);
     w->ring_bytes = 0;
@@ -268,7 +251,7 @@ static weft_status prepare(weft_ckpt_writer *w, const weft_ckpt_save *save, weft
     int *writers = NULL, n = 0;
     *w->folder = '\0';
     WEFT_TRY(weft_agree(w->mesh.all, check(save)));
-    WEFT_TRY(choose_writers(w, save->writers, &writers, &n));
+    WEFT_TRY(weft_ckpt_choose_writers(w->mesh.all, w->arena, save->writers, &writers, &n));
     weft_status st = weft__pack_make(&w->pack, w->arena, save, writers, n);
     if (st >= 0) st = weft__pack_index(&w->pack, save, index);
     if (st >= 0) st = fault(w, "ckpt.begin");

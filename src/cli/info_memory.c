@@ -18,6 +18,29 @@ static int threads_of(const weft_cli *cli)
     return (int)weft_max_i64(1, sysconf(_SC_NPROCESSORS_ONLN) / weft_mesh_ranks(cli->run.mesh));
 }
 
+/* What each rank of the world copies of a checkpoint; all are taken to be on one node. */
+static weft_status plan_checkpoints(const weft_cli *cli, weft_arena *arena, int64_t **bytes)
+{
+    weft_model_config config;
+    int ranks = weft_mesh_ranks(cli->run.mesh), writers = strcmp(cli->options.save_writers, "all") ? 1 : ranks;
+    int *writer = NULL;
+    WEFT_TRY(weft_run_model_config(&cli->run, &config));
+    WEFT_TRY(WEFT_NEW(arena, writers, "ranks that write", &writer));
+    WEFT_TRY(WEFT_NEW(arena, ranks, "ranks that write", bytes));
+    for (int r = 0; r < writers; r++) writer[r] = r;
+    return weft_run_checkpoint_bytes(&cli->run, &config, arena, writer, writers, ranks, *bytes);
+}
+
+/* Ranks of one place write different files: the one with most speaks for them. */
+static void take_checkpoint(const weft_cli *cli, const int64_t *bytes, place *x)
+{
+    int64_t *most = &x->memory.bytes[WEFT_MEMORY_CHECKPOINT];
+    for (int r = 0; r < weft_mesh_ranks(cli->run.mesh); r++) {
+        const weft_mesh_shape at = weft_mesh_coords(cli->run.mesh, r);
+        if (at.pp == x->stage && at.tp == x->part) *most = weft_max_i64(*most, bytes[r]);
+    }
+}
+
 static weft_status plan_place(const weft_cli *cli, const weft_kern *kern, weft_comm *any, place *x)
 {
     const weft_run *run = &cli->run;
@@ -80,7 +103,8 @@ static void add_table(weft_text *t, const weft_cli *cli, const place *most, cons
     add_row(t, "sum", weft_memory_total(&most->memory), weft_memory_total(&least->memory), both);
 }
 
-static weft_status add_all(const weft_cli *cli, const weft_kern *kern, weft_comm *any, weft_text *t)
+static weft_status add_all(const weft_cli *cli, const weft_kern *kern, weft_comm *any, const int64_t *checkpoint,
+                           weft_text *t)
 {
     const bool jsonl = !strcmp(cli->options.bench_format, "jsonl");
     place most = {.memory.bytes = {-1}}, least = most;
@@ -88,6 +112,7 @@ static weft_status add_all(const weft_cli *cli, const weft_kern *kern, weft_comm
         for (int part = 0; part < cli->run.mesh.tp; part++) {
             place x = {.stage = stage, .part = part};
             WEFT_TRY(plan_place(cli, kern, any, &x));
+            take_checkpoint(cli, checkpoint, &x);
             int64_t sum = weft_memory_total(&x.memory);
             if (jsonl) add_jsonl(t, &x);
             if (sum > weft_memory_total(&most.memory)) most = x;
@@ -103,12 +128,17 @@ weft_status weft_info_memory(const weft_cli *cli, weft_world *world)
     weft_kern kern;
     weft_comm *any;
     weft_text t = {0};
+    weft_arena *arena = NULL;
+    int64_t *checkpoint = NULL;
     if (strcmp(format, "text") && strcmp(format, "jsonl"))
         return weft_fail(WEFT_ERR_REFUSED, "info --memory --format %s: there is text, or jsonl with a line per stage "
                          "and part of tp", format);
     WEFT_TRY(weft_kern_init(&kern, cli->run.isa));
     WEFT_TRY(weft_comm_create(&any, world, (int[]){0}, 1, "memory"));
-    weft_status st = add_all(cli, &kern, any, &t);
+    weft_status st = weft_arena_create(&arena, &weft_world_ctx(world)->mem, "checkpoints", NULL);
+    if (st >= 0) st = plan_checkpoints(cli, arena, &checkpoint);
+    if (st >= 0) st = add_all(cli, &kern, any, checkpoint, &t);
+    weft_arena_destroy(arena);
     weft_comm_destroy(any);
     if (st == WEFT_OK && *t.data == '{') fputs(t.data, stdout);
     else if (st == WEFT_OK) weft_print_lines(t.data, 0);

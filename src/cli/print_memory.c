@@ -6,12 +6,12 @@ static const char *size_of(int64_t bytes, char buf[32]) { return weft_format_byt
 void weft_add_memory_plan(const weft_memory_report *r, weft_text *t)
 {
     char buf[32];
-    weft_text_add(t, "memory       %s planned", size_of(weft_memory_total(&r->planned), buf));
-    if (r->ranks > 1) weft_text_add(t, " for rank %d, which needs most", r->rank);
+    weft_text_add(t, "memory       %s planned", size_of(weft_memory_total(&r->needed), buf));
+    if (r->ranks > 1) weft_text_add(t, " for rank %d, which needs most", r->needs);
     const char *before = ": ";
     for (int k = 0; k < WEFT_MEMORY_KINDS; k++) {
-        if (r->planned.bytes[k] == 0) continue;
-        weft_text_add(t, "%s%s %s", before, weft_memory_name((weft_memory_kind)k), size_of(r->planned.bytes[k], buf));
+        if (r->needed.bytes[k] == 0) continue;
+        weft_text_add(t, "%s%s %s", before, weft_memory_name((weft_memory_kind)k), size_of(r->needed.bytes[k], buf));
         before = ", ";
     }
     weft_text_add(t, "\n");

@@ -10,8 +10,8 @@ static const char *const names[WEFT_MEMORY_KINDS] = {
     [WEFT_MEMORY_WEIGHTS] = "weights", [WEFT_MEMORY_GRADIENTS] = "gradients", [WEFT_MEMORY_MOMENTS] = "moments",
     [WEFT_MEMORY_ACTIVATIONS] = "activations", [WEFT_MEMORY_ATTENTION] = "attention",
     [WEFT_MEMORY_EXCHANGE] = "exchange", [WEFT_MEMORY_SCRATCH] = "scratch", [WEFT_MEMORY_LOGITS] = "logits",
-    [WEFT_MEMORY_DATA] = "data", [WEFT_MEMORY_PRODUCTS] = "products",
-    [WEFT_MEMORY_CHECKPOINT] = "checkpoint", [WEFT_MEMORY_TABLES] = "tables",
+    [WEFT_MEMORY_DATA] = "data", [WEFT_MEMORY_CHECKPOINT] = "checkpoint",
+    [WEFT_MEMORY_PRODUCTS] = "products", [WEFT_MEMORY_TABLES] = "tables",
 };
 
 const char *weft_memory_name(weft_memory_kind kind) { return names[kind]; }

@@ -37,9 +37,9 @@ typedef enum weft_memory_kind {
     WEFT_MEMORY_SCRATCH,     /* of backward passes, one layer's at a time */
     WEFT_MEMORY_LOGITS,
     WEFT_MEMORY_DATA,        /* tokens, positions, angles */
-    /* of these three nothing is planned */
+    WEFT_MEMORY_CHECKPOINT,  /* what a writer copies, so that training goes on; planned by weft_run_checkpoint_bytes */
+    /* of these two nothing is planned */
     WEFT_MEMORY_PRODUCTS,    /* work of the library of products, which it asks for at first use */
-    WEFT_MEMORY_CHECKPOINT,  /* what a writer copies, so that training goes on */
     WEFT_MEMORY_TABLES,      /* all else */
     WEFT_MEMORY_KINDS
 } weft_memory_kind;

@@ -7,6 +7,19 @@ typedef struct numbers { /* of one rank, as they are gathered */
     int64_t counted[KINDS], planned[KINDS], resident;
 } numbers;
 
+static weft_status plan_checkpoint(const weft_trainer *t, weft_arena *arena, weft_memory *out)
+{
+    int *writer = NULL, writers = 0;
+    int64_t *bytes = NULL;
+    weft_comm *all = t->engine.mesh.all;
+    if (!t->optim) return WEFT_OK; /* an evaluation saves nothing */
+    WEFT_TRY(weft_run_writers(t->run, all, arena, &writer, &writers));
+    WEFT_TRY(WEFT_NEW(arena, weft_comm_size(all), "report", &bytes));
+    WEFT_TRY(weft_run_checkpoint_bytes(t->run, &t->config, arena, writer, writers, weft_comm_size(all), bytes));
+    out->bytes[WEFT_MEMORY_CHECKPOINT] = bytes[weft_comm_rank(all)];
+    return WEFT_OK;
+}
+
 static weft_status plan(const weft_trainer *t, weft_memory *out)
 {
     const weft_engine *e = &t->engine;
@@ -33,12 +46,14 @@ static void merge(weft_memory_report *r, const numbers *of, int ranks)
     *r = (weft_memory_report){.ranks = ranks, .resident = of[0].resident, .least_resident = of[0].resident};
     for (int i = 1; i < ranks; i++) {
         if (sum(of[i].counted) > sum(of[r->rank].counted)) r->rank = i;
+        if (sum(of[i].planned) > sum(of[r->needs].planned)) r->needs = i;
         r->resident = weft_max_i64(r->resident, of[i].resident);
         r->least_resident = weft_min_i64(r->least_resident, of[i].resident);
     }
     for (int k = 0; k < KINDS; k++) {
         r->counted.bytes[k] = of[r->rank].counted[k];
         r->planned.bytes[k] = of[r->rank].planned[k];
+        r->needed.bytes[k] = of[r->needs].planned[k];
         r->least.bytes[k] = r->most.bytes[k] = of[0].counted[k];
         for (int i = 1; i < ranks; i++) {
             r->least.bytes[k] = weft_min_i64(r->least.bytes[k], of[i].counted[k]);
@@ -61,6 +76,7 @@ weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out)
     if (st >= 0) st = WEFT_NEW(arena, ranks, "report", &bytes);
     if (st >= 0) st = plan(t, &planned);
     st = weft_agree(all, st);
+    if (st >= 0) st = weft_agree(all, plan_checkpoint(t, arena, &planned));
     if (st >= 0) {
         for (int i = 0; i < ranks; i++) bytes[i] = sizeof *of;
         for (int k = 0; k < KINDS; k++) of[me].counted[k] = counted.bytes[k], of[me].planned[k] = planned.bytes[k];

@@ -27,25 +27,57 @@ void weft__moments(weft_trainer *t, int which, weft_held *out)
     out->piece = weft_optim_state(t->optim, which, &out->pieces);
 }
 
-/* Weights, moments, and the weights once more in R where the model's file rounds them. */
-static weft_status arrays(weft_trainer *t, weft_dtype file, weft_ckpt_array *array, int *n)
+/* Weights, moments, and the weights once more in R where the model's file rounds them; which tensors this rank has of
+ * them is another matter. */
+static int kinds_of_arrays(const weft_run *run, weft_ckpt_array *array)
 {
-    const weft_dtype R = weft_prec_real(t->run->prec);
-    weft_held weights, moment;
+    const weft_dtype R = weft_prec_real(run->prec), file = type_of(run->o->save_dtype)->dtype;
+    int n = 0;
+    array[n++] = (weft_ckpt_array){.prefix = "", .file_dtype = file, .held.dtype = R};
+    array[n++] = (weft_ckpt_array){.prefix = WEFT__MOMENT_1, .file_dtype = R, .held.dtype = R};
+    array[n++] = (weft_ckpt_array){.prefix = WEFT__MOMENT_2, .file_dtype = R, .held.dtype = R};
+    if (weft_dtype_size(file) < weft_dtype_size(R))
+        array[n++] = (weft_ckpt_array){.prefix = WEFT__MASTER, .file_dtype = R, .held.dtype = R};
+    return n;
+}
+
+static weft_status arrays(weft_trainer *t, weft_ckpt_array *array, int *n)
+{
+    weft_held weights;
+    *n = kinds_of_arrays(t->run, array);
     WEFT_TRY(weft_engine_held(&t->engine, weft_model_weights(t->engine.model), &weights));
-    array[0] = (weft_ckpt_array){"", file, weights};
-    *n = 1;
-    for (int which = 0; which < 2; which++) {
-        weft__moments(t, which, &moment);
-        array[(*n)++] = (weft_ckpt_array){which ? WEFT__MOMENT_2 : WEFT__MOMENT_1, R, moment};
+    for (int i = 0; i < *n; i++) {
+        if (!strcmp(array[i].prefix, WEFT__MOMENT_1)) weft__moments(t, 0, &array[i].held);
+        else if (!strcmp(array[i].prefix, WEFT__MOMENT_2)) weft__moments(t, 1, &array[i].held);
+        else array[i].held = weights;
     }
-    if (weft_dtype_size(file) < weft_dtype_size(R)) array[(*n)++] = (weft_ckpt_array){WEFT__MASTER, R, weights};
     return WEFT_OK;
 }
 
 static weft_ckpt_writers writers_of(const char *name)
 {
     return !strcmp(name, "all") ? WEFT_CKPT_ALL : !strcmp(name, "node") ? WEFT_CKPT_NODE : WEFT_CKPT_ONE;
+}
+
+weft_status weft_run_writers(const weft_run *run, weft_comm *all, weft_arena *arena, int **writer, int *n)
+{
+    return weft_ckpt_choose_writers(all, arena, writers_of(run->o->save_writers), writer, n);
+}
+
+weft_status weft_run_checkpoint_bytes(const weft_run *run, const weft_model_config *config, weft_arena *arena,
+                                      const int *writer, int writers, int ranks, int64_t *bytes)
+{
+    const weft_run_options *o = run->o;
+    weft_ckpt_array array[4];
+    weft_ckpt_save save = {.array = array, .max_shard_bytes = o->save_shard, .buffer_bytes = o->save_buffer};
+    weft_spec *whole = NULL;
+    weft_mark mark = weft_arena_mark(arena);
+    save.arrays = kinds_of_arrays(run, array);
+    weft_status st = weft_model_whole_spec(config, arena, &whole, &save.n_whole);
+    save.whole = whole;
+    if (st >= 0) st = weft_ckpt_snapshot_bytes(&save, arena, writer, writers, ranks, bytes);
+    weft_arena_release(arena, mark);
+    return st;
 }
 
 /* Reads all of the data, so once in a run. */
@@ -94,7 +126,7 @@ static weft_status begin(weft_trainer *t, const char *dir, const weft_text *conf
                            .writers = writers_of(o->save_writers)};
     weft_spec *whole = NULL;
     weft_status st = t->writer ? WEFT_OK : weft_ckpt_writer_create(&t->writer, t->ctx);
-    if (st >= 0) st = arrays(t, type_of(o->save_dtype)->dtype, array, &save.arrays);
+    if (st >= 0) st = arrays(t, array, &save.arrays);
     if (st >= 0) st = weft_model_whole_spec(&t->config, t->engine.arena, &whole, &save.n_whole);
     WEFT_TRY(weft_agree(t->engine.mesh.all, st));
     save.whole = whole;

@@ -234,8 +234,18 @@ typedef enum weft_run_dir_how {
 } weft_run_dir_how;
 weft_status weft_run_dir_open(const char *dir, weft_run_dir_how how, int64_t step, int *lock);
 
+/* The ranks that write the checkpoints of a run, ascending, in memory of the arena. COLLECTIVE over `all` */
+weft_status weft_run_writers(const weft_run *run, weft_comm *all, weft_arena *arena, int **writer, int *n);
+/* bytes[ranks]: memory that each rank of the world keeps, from the first checkpoint on, for what it writes of them.
+ * LOCAL */
+weft_status weft_run_checkpoint_bytes(const weft_run *run, const weft_model_config *config, weft_arena *arena,
+                                      const int *writer, int writers, int ranks, int64_t *bytes);
+
 typedef struct weft_memory_report {
-    int ranks, rank;               /* the rank that holds most */
+    int ranks;
+    int needs;                     /* the rank for which most is planned */
+    weft_memory needed;            /* that plan */
+    int rank;                      /* the rank that holds most */
     weft_memory counted, planned;  /* peaks of its account so far; what weft_plan_memory says of it */
     weft_memory least, most;       /* of all ranks, kind by kind */
     weft_memory own, own_planned;  /* of this rank; all else is the same on all ranks */
