@@ -36,6 +36,7 @@ typedef struct session { /* one rank's run */
     int64_t from;       /* steps that were done when the run went on */
     char resumed[2112]; /* the checkpoint from which it went on; empty: none */
     saving saving;
+    int64_t unrecorded; /* steps whose line could not be written */
 } session;
 
 /* ---- the run's folder ----------------------------------------------------------------------------- */
@@ -113,10 +114,12 @@ static weft_status open_dir_on_root(session *s)
 
 static double now(const session *s) { return weft_now(&weft_world_ctx(s->world)->clock); }
 
+static bool goes_on_without_disk(const session *s) { return !strcmp(s->cli->options.save_failure, "warn"); }
+
 /* A disk that is full, or away, need not end a run that can save again later. */
 static weft_status after_failure(session *s, weft_status st, bool last)
 {
-    if (st != WEFT_ERR_IO || last || strcmp(s->cli->options.save_failure, "warn")) return st;
+    if (st != WEFT_ERR_IO || last || !goes_on_without_disk(s)) return st;
     if (s->root)
         weft_logf(&weft_world_ctx(s->world)->log, WEFT_LOG_WARN, "no checkpoint of step %lld: %s; training goes on",
                   (long long)s->saving.step, weft_last_error());
@@ -236,6 +239,27 @@ static weft_status evaluate(session *s, int64_t step)
     return WEFT_OK;
 }
 
+/* Numbers of a step that find no room on the disk are less than a checkpoint that does not. */
+static weft_status keep_record(session *s, const weft_record *r)
+{
+    char why[1024];
+    weft_status st = weft_jsonl_write(s->jsonl, r);
+    if (st != WEFT_ERR_IO) return st;
+    snprintf(why, sizeof why, "%s", weft_last_error());
+    if (!goes_on_without_disk(s)) return weft_fail(st, "%s; --save-failure warn trains on without", why);
+    if (!s->unrecorded++)
+        weft_logf(&weft_world_ctx(s->world)->log, WEFT_LOG_WARN, "no metrics of step %lld: %s; training goes on",
+                  (long long)r->step, why);
+    return WEFT_OK;
+}
+
+static void tell_unrecorded(const session *s)
+{
+    if (s->root && s->unrecorded)
+        weft_say("\nmetrics      of %lld step%s could not be written: %s/metrics.jsonl lacks them\n",
+                 (long long)s->unrecorded, s->unrecorded > 1 ? "s" : "", s->dir);
+}
+
 static weft_status one_step(session *s, int64_t step)
 {
     weft_record r;
@@ -244,7 +268,7 @@ static weft_status one_step(session *s, int64_t step)
     if (step == s->from + 1) s->first = r.loss;
     s->last = r.loss;
     if (!s->root) return WEFT_OK;
-    WEFT_TRY(weft_jsonl_write(s->jsonl, &r));
+    WEFT_TRY(keep_record(s, &r));
     weft_progress_step(&s->progress, now(s), &r);
     return WEFT_OK;
 }
@@ -396,6 +420,7 @@ static weft_status run_session(session *s)
     }
     weft_status trained = train_steps(s, &stopped);
     if (s->root) weft_progress_done(&s->progress);
+    tell_unrecorded(s);
     WEFT_TRY(trained);
     WEFT_TRY(weft_trainer_memory(s->trainer, &s->memory));
     if (s->root) weft_print_memory(&s->memory);

@@ -11,8 +11,9 @@
 #include <unistd.h>
 
 struct weft_jsonl {
-    FILE *file;
+    FILE *file;  /* lines go to its descriptor: a buffer would keep those that could not be written */
     char *path;
+    off_t whole; /* the end of the last whole line, when half a one may stand behind it; else -1 */
 };
 
 /* ---- open ------------------------------------------------------------------------------------------------- */
@@ -43,7 +44,7 @@ static weft_status drop_half_line(FILE *f, const char *path)
 weft_status weft_jsonl_open(weft_jsonl **out, const char *path)
 {
     weft_jsonl *j = calloc(1, sizeof *j);
-    if (j) j->path = strdup(path);
+    if (j) j->path = strdup(path), j->whole = -1;
     if (!j || !j->path) {
         weft_jsonl_close(j);
         return weft_fail(WEFT_ERR_MEMORY, "%s: out of memory", path);
@@ -125,14 +126,46 @@ static json_t *object_of(const weft_record *r)
     return o;
 }
 
+static bool write_all(int fd, const char *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR) continue;
+        if (done == 0) errno = ENOSPC;
+        if (done <= 0) return false;
+        p += done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
+/* A full disk takes a part of a line; the line after it must not become one with it. */
+static bool write_line(weft_jsonl *j, const weft_text *line)
+{
+    struct stat s;
+    int fd = fileno(j->file);
+    if (j->whole >= 0 && ftruncate(fd, j->whole)) return false;
+    j->whole = -1;
+    const bool plain = !fstat(fd, &s) && S_ISREG(s.st_mode);
+    if (write_all(fd, line->data, line->len)) return true;
+    int why = errno;
+    if (plain && ftruncate(fd, s.st_size)) j->whole = s.st_size;
+    errno = why;
+    return false;
+}
+
 weft_status weft_jsonl_write(weft_jsonl *j, const weft_record *r)
 {
+    weft_text line = {0};
     json_t *o = object_of(r);
-    char *line = json_dumps(o, JSON_COMPACT);
+    char *text = json_dumps(o, JSON_COMPACT);
     json_decref(o);
-    if (!line) return weft_fail(WEFT_ERR_MEMORY, "%s: out of memory for a line", j->path);
-    const bool good = fputs(line, j->file) >= 0 && fputc('\n', j->file) != EOF && fflush(j->file) == 0;
-    free(line);
-    if (!good) return weft_fail(WEFT_ERR_IO, "cannot write metrics to %s: %s", j->path, strerror(errno));
-    return WEFT_OK;
+    if (text) weft_text_add(&line, "%s\n", text);
+    free(text);
+    weft_status st = WEFT_OK;
+    if (!line.data || line.failed) st = weft_fail(WEFT_ERR_MEMORY, "%s: out of memory for a line", j->path);
+    else if (!write_line(j, &line))
+        st = weft_fail(WEFT_ERR_IO, "cannot write metrics to %s: %s", j->path, strerror(errno));
+    weft_text_free(&line);
+    return st;
 }

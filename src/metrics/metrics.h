@@ -57,8 +57,9 @@ double weft_record_throughput(const weft_record *r);
  * ..." */
 void weft_record_line(const weft_record *r, weft_text *out);
 
-/* One object per line, flushed; values that are not finite become null + "nonfinite":["loss"]. An existing
- * file is continued (a resumed run), after its last whole line. */
+/* One object per line, at once in the file; values that are not finite become null + "nonfinite":["loss"]. An existing
+ * file is continued (a resumed run), after its last whole line. A line that cannot be written leaves nothing of itself,
+ * and a later one may succeed. */
 typedef struct weft_jsonl weft_jsonl;
 weft_status weft_jsonl_open(weft_jsonl **out, const char *path);
 weft_status weft_jsonl_write(weft_jsonl *j, const weft_record *r);

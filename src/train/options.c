@@ -194,7 +194,7 @@ static const weft_opt table[] = {
     {"save.writers", "save-writers", NULL, WEFT_OPT_ENUM, OFF(save_writers), "all", "all|node|one", NO_LIMIT,
      "ranks that write: all, the first of each node, rank 0 alone", T},
     {"save.failure", "save-failure", NULL, WEFT_OPT_ENUM, OFF(save_failure), "stop", "stop|warn", NO_LIMIT,
-     "when a checkpoint cannot be written, as on a full disk: end the run, or warn and go on", T},
+     "when a checkpoint, or a line of metrics, cannot be written (a full disk): end the run, or warn and go on", T},
     {"save.keep_last", "keep-last", NULL, WEFT_OPT_INT, OFF(keep_last), "0", NULL, 0, 1e12,
      "keep only the newest N checkpoints (0: all)", T},
     {"save.keep_every", "keep-every", NULL, WEFT_OPT_INT, OFF(keep_every), "0", NULL, 0, 1e12,

@@ -5,6 +5,9 @@
 #include "metrics/metrics.h"
 
 #include <jansson.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 static test_dir dir;
 static int setup(void **state) { (void)state; test_dir_make(&dir); return 0; }
@@ -180,6 +183,38 @@ static void test_full_disk(void **state)
     weft_jsonl_close(j);
 }
 
+/* A part of a line is on the disk when there is no more room: it goes, and the line that has room again is a whole one. */
+static void test_no_room_for_a_line(void **state)
+{
+    (void)state;
+    enum { ROOM = 1000 };
+    weft_jsonl *j = NULL;
+    struct rlimit before, small;
+    struct stat s;
+    const weft_record r = example();
+    const char *path = test_dir_file(&dir, "room.jsonl");
+    assert_ok(weft_jsonl_open(&j, path));
+    assert_ok(weft_jsonl_write(j, &r));
+    assert_int_equal(stat(path, &s), 0);
+    const off_t line = s.st_size;
+    assert_true(line < ROOM && ROOM < 2 * line);
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = (struct rlimit){ROOM, before.rlim_max};
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weft_jsonl_write(j, &r), WEFT_ERR_IO);
+        assert_int_equal(stat(path, &s), 0);
+        assert_int_equal(s.st_size, line);
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    assert_ok(weft_jsonl_write(j, &r));
+    weft_jsonl_close(j);
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_size, 2 * line);
+}
+
 static void test_resident(void **state)
 {
     (void)state;
@@ -203,7 +238,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(g40_throughput, setup, teardown),
         cmocka_unit_test_setup_teardown(test_json, setup, teardown),
         cmocka_unit_test_setup_teardown(test_continued, setup, teardown),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_full_disk), cmocka_unit_test_setup_teardown(test_no_room_for_a_line, setup, teardown),
         cmocka_unit_test(test_resident),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
