@@ -113,8 +113,8 @@ typedef struct weft_ckpt_save {
 
 /* The ranks that write, ascending, in memory of the arena. COLLECTIVE over `all` */
 weft_status weft_ckpt_choose_writers(weft_comm *all, weft_arena *arena, weft_ckpt_writers who, int **writer, int *n);
-/* bytes[r], of as many ranks as are asked for: memory in which rank r of the world will keep what it has to write of such
- * a checkpoint. Of `save` it looks at tables, types and sizes. LOCAL */
+/* bytes[r], of as many ranks as are asked for: memory in which rank r of the world will keep what it has to write of
+ * such a checkpoint. Of `save` it looks at tables, types and sizes. LOCAL */
 weft_status weft_ckpt_snapshot_bytes(const weft_ckpt_save *save, weft_arena *arena, const int *writer, int writers,
                                      int ranks, int64_t *bytes);
 

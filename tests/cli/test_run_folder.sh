@@ -44,15 +44,16 @@ kill -9 $pid; wait $pid 2>/dev/null
 for i in $(seq 100); do running "--name one --steps 1000000" || break; sleep 0.05; done
 good $run --name one --steps 1 --overwrite
 [ "$(wc -l <"$folder/metrics.jsonl")" = 1 ] || fail "the killed run's lines are still there"
-# No room for all metrics, as on a full disk: the run ends with the way out, or goes on, says so once, and how many lines
-# are missing in the end. The checkpoint's files are smaller than the limit (of 32 KiB on any file).
+# No room for all metrics, as on a full disk: the run ends with the way out, or goes on, says so once, and in the end
+# how many lines are missing. The checkpoint's files are smaller than the limit (of 32 KiB on any file).
 full() { # CODE HOW
   ( trap '' XFSZ; ulimit -f 32; cd "$tmp" && exec timeout 60 "$WEFT" train --hidden-size 4 --num-layers 1 \
       --num-attention-heads 1 --vocab-size 257 --data data.txt --seq-length 16 --eval-sequences 0 --threads 1 \
       --steps 90 --name full --overwrite --save-failure "$2" >stdout 2>stderr </dev/null )
   local code=$?
   [ $code = "$1" ] || fail "no room for metrics, $2: exit $code: $(tail -2 "$tmp/stderr")"
-  grep -q 'cannot write metrics to runs/full/metrics.jsonl: File too large' "$tmp/stderr" || fail "$2: $(cat "$tmp/stderr")"
+  grep -q 'cannot write metrics to runs/full/metrics.jsonl: File too large' "$tmp/stderr" ||
+    fail "$2: $(cat "$tmp/stderr")"
   [ "$(grep -c 'metrics' "$tmp/stderr")" = 1 ] || fail "$2: said more than once: $(cat "$tmp/stderr")"
   [ -z "$(tail -c 1 "$tmp/runs/full/metrics.jsonl")" ] || fail "$2: half a line is left"
 }

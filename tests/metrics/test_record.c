@@ -183,7 +183,7 @@ static void test_full_disk(void **state)
     weft_jsonl_close(j);
 }
 
-/* A part of a line is on the disk when there is no more room: it goes, and the line that has room again is a whole one. */
+/* A part of a line is on the disk when there is no more room: it goes, and the next one that has room is whole. */
 static void test_no_room_for_a_line(void **state)
 {
     (void)state;
