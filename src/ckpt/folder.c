@@ -135,6 +135,9 @@ static int newest_first(const void *a, const void *b)
 weft_status weft_ckpt_list(const char *run_dir, int64_t **step, int *n)
 {
     DIR *d = opendir(run_dir);
+    if (!d && errno == ENOTDIR)
+        return weft_fail(WEFT_ERR_REFUSED, "%s is no folder; the folder of a run is needed, or of one checkpoint",
+                         run_dir);
     if (!d) return weft_fail(WEFT_ERR_IO, "cannot read the folder %s: %s", run_dir, strerror(errno));
     int64_t *list = NULL;
     int count = 0, room = 0;

@@ -37,6 +37,7 @@ typedef struct session { /* one rank's run */
     char resumed[2112]; /* the checkpoint from which it went on; empty: none */
     saving saving;
     int64_t unrecorded; /* steps whose line could not be written */
+    bool lost;          /* the folder is not where it was: said */
 } session;
 
 /* ---- the run's folder ----------------------------------------------------------------------------- */
@@ -239,11 +240,23 @@ static weft_status evaluate(session *s, int64_t step)
     return WEFT_OK;
 }
 
+/* Somebody cleared up, or renamed the folder: no error of the run, which makes the folder anew for its checkpoints. */
+static void look_for_folder(session *s)
+{
+    if (s->lost || !weft_jsonl_lost(s->jsonl)) return;
+    s->lost = true;
+    weft_logf(&weft_world_ctx(s->world)->log, WEFT_LOG_WARN,
+              "%s/metrics.jsonl was moved or removed: lines of this run go to the old file; training goes on, and "
+              "checkpoints go to %s",
+              s->dir, s->dir);
+}
+
 /* Numbers of a step that find no room on the disk are less than a checkpoint that does not. */
 static weft_status keep_record(session *s, const weft_record *r)
 {
     char why[1024];
     weft_status st = weft_jsonl_write(s->jsonl, r);
+    look_for_folder(s);
     if (st != WEFT_ERR_IO) return st;
     snprintf(why, sizeof why, "%s", weft_last_error());
     if (!goes_on_without_disk(s)) return weft_fail(st, "%s; --save-failure warn trains on without", why);

@@ -169,3 +169,10 @@ weft_status weft_jsonl_write(weft_jsonl *j, const weft_record *r)
     weft_text_free(&line);
     return st;
 }
+
+bool weft_jsonl_lost(const weft_jsonl *j)
+{
+    struct stat own, there;
+    if (fstat(fileno(j->file), &own) || !S_ISREG(own.st_mode)) return false;
+    return stat(j->path, &there) || own.st_ino != there.st_ino || own.st_dev != there.st_dev;
+}

@@ -63,6 +63,8 @@ void weft_record_line(const weft_record *r, weft_text *out);
 typedef struct weft_jsonl weft_jsonl;
 weft_status weft_jsonl_open(weft_jsonl **out, const char *path);
 weft_status weft_jsonl_write(weft_jsonl *j, const weft_record *r);
+/* Whether the file was moved or removed since it was opened: lines still go to it, and nobody finds them. */
+bool weft_jsonl_lost(const weft_jsonl *j);
 void weft_jsonl_close(weft_jsonl *j);
 
 /* The live line: written over in place on a terminal (at most ten times a second), plain lines elsewhere (at

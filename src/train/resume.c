@@ -15,7 +15,7 @@ enum { PATH_BYTES = 4096, WHY_BYTES = 400, HOST_BYTES = 64 };
 /* ---- what each rank sees ---------------------------------------------------------------------------- */
 
 typedef struct sight {           /* of one rank, as it travels */
-    int64_t good, count, newest; /* count: checkpoints in the folder */
+    int64_t good, count, newest; /* checkpoints in the folder; the newest step of them, or that of the one looked at */
     weft_hash hash;
     char host[HOST_BYTES], why[WHY_BYTES];
 } sight;
@@ -94,16 +94,18 @@ static weft_status verify_share(weft_world *world, const weft_ckpt *c, const sig
     return weft_ckpt_verify(c, part, parts);
 }
 
-/* Whether all ranks find the checkpoint good; `why` says who does not. A sight that differs is refused. */
+/* Whether all ranks find the checkpoint good, then of step all[0].newest; `why` says who does not. A sight that differs
+ * is refused. */
 static weft_status try_one(weft_world *world, const char *path, bool verify, sight *all, bool *good, char *why)
 {
     weft_ckpt *c = NULL;
-    weft_ckpt_about about;
+    weft_ckpt_about about = {.step = -1};
     int n = weft_world_size(world);
     sight mine = sight_of(weft_ckpt_open(&c, path));
     if (c) {
         weft_ckpt_tell(c, &about);
         mine.hash = about.hash;
+        mine.newest = about.step;
     }
     weft_status st = look_together(world, &mine, all);
     int odd = st < 0 ? -1 : first_that_differs(all, n);
@@ -114,6 +116,7 @@ static weft_status try_one(weft_world *world, const char *path, bool verify, sig
     *good = st >= 0 && all[0].good;
     if (*good && verify) {
         mine = sight_of(verify_share(world, c, all));
+        mine.newest = about.step;
         st = look_together(world, &mine, all);
         for (odd = 0; st >= 0 && odd < n && all[odd].good;) odd++;
         *good = st >= 0 && odd == n;
@@ -141,6 +144,11 @@ static weft_status newest_of(weft_world *world, const char *dir, bool verify, si
     for (int i = 0; st >= 0 && i < n && !good; i++) {
         st = weft_ckpt_path(dir, step[i], path, PATH_BYTES);
         if (st >= 0) st = try_one(world, path, verify, all, &good, why);
+        if (st >= 0 && good && all[0].newest != step[i]) {
+            good = false;
+            snprintf(why, sizeof why, "%.*s is of step %lld: its folder was renamed", WHY_BYTES - 80, path,
+                     (long long)all[0].newest);
+        }
         if (st >= 0 && !good) weft_text_add(&passed, "%s%s", i ? "; " : "", why);
     }
     free(step);
@@ -218,11 +226,11 @@ static weft_status check_config(const weft_trainer *t, const char *dir)
         const char *a = now.data, *b = then.data, *line_a = a, *line_b = b;
         for (; *a == *b; a++, b++)
             if (*a == '\n') line_a = a + 1, line_b = b + 1;
+        line_a += strspn(line_a, " ");
+        line_b += strspn(line_b, " ");
         st = weft_fail(WEFT_ERR_REFUSED,
-                       "%s is another model: it has%.*s, this run%.*s; give its options, or "
-                       "--model-config %s",
-                       dir, (int)strcspn(line_b, ",\n") - 1, line_b + 1, (int)strcspn(line_a, ",\n") - 1, line_a + 1,
-                       path);
+                       "%s is another model: it has %.*s, this run %.*s; give its options, or --model-config %s", dir,
+                       (int)strcspn(line_b, ",\n"), line_b, (int)strcspn(line_a, ",\n"), line_a, path);
     }
     weft_text_free(&now);
     weft_text_free(&then);

@@ -36,6 +36,17 @@ static weft_status lock_file(const char *dir, int *lock)
     return st;
 }
 
+/* The first checkpoint would end the run when it comes to it. */
+static weft_status check_latest(const char *dir)
+{
+    char path[PATH_BYTES];
+    struct stat s;
+    if ((size_t)snprintf(path, sizeof path, "%s/latest", dir) >= sizeof path)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: the path is too long", dir);
+    if (lstat(path, &s) || S_ISLNK(s.st_mode)) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED, "%s is no link, and a run needs the name for one; move it away", path);
+}
+
 static bool is_half_written(const char *name)
 {
     static const char config[] = "config.yaml";
@@ -110,6 +121,17 @@ static weft_status cut_metrics(const char *dir, int64_t step, int lock)
     return ftruncate(lock, end) == 0 ? WEFT_OK : weft_fail(WEFT_ERR_IO, "cannot shorten %s: %s", path, strerror(errno));
 }
 
+/* Whole, and of the step that its name says. */
+static bool is_good(const char *path, int64_t step)
+{
+    weft_ckpt *c = NULL;
+    weft_ckpt_about about = {.step = -1};
+    bool good = weft_ckpt_open(&c, path) >= 0 && weft_ckpt_verify(c, 0, 1) >= 0;
+    if (good) weft_ckpt_tell(c, &about);
+    weft_ckpt_close(c);
+    return good && about.step == step;
+}
+
 /* A later checkpoint that is good is somebody's result; one that was passed over stands where a new one will. */
 static weft_status move_later_aside(const char *dir, int64_t step)
 {
@@ -118,13 +140,10 @@ static weft_status move_later_aside(const char *dir, int64_t step)
     char path[PATH_BYTES], aside[PATH_BYTES + 32];
     weft_status st = weft_ckpt_list(dir, &later, &n);
     for (int i = 0; i < n && later[i] > step && st >= 0; i++) {
-        weft_ckpt *c = NULL;
         st = weft_ckpt_path(dir, later[i], path, sizeof path);
         if (st < 0) break;
-        bool good = weft_ckpt_open(&c, path) >= 0 && weft_ckpt_verify(c, 0, 1) >= 0;
-        weft_ckpt_close(c);
         snprintf(aside, sizeof aside, "%s.damaged-%ld", path, (long)getpid());
-        if (good)
+        if (is_good(path, later[i]))
             st = weft_fail(WEFT_ERR_REFUSED,
                            "%s is newer than the checkpoint of step %lld; choose another --name, or "
                            "--resume auto",
@@ -145,8 +164,9 @@ weft_status weft_run_dir_open(const char *dir, weft_run_dir_how how, int64_t ste
                          "%s exists already; choose another --name, or give --resume auto or --overwrite", dir);
     WEFT_TRY(weft_make_dir(dir));
     WEFT_TRY(lock_file(dir, &fd));
-    weft_status st = how == WEFT_RUN_OVERWRITE ? clear(dir, fd) : WEFT_OK;
-    if (how == WEFT_RUN_CONTINUE) st = move_later_aside(dir, step);
+    weft_status st = check_latest(dir);
+    if (st >= 0 && how == WEFT_RUN_OVERWRITE) st = clear(dir, fd);
+    if (st >= 0 && how == WEFT_RUN_CONTINUE) st = move_later_aside(dir, step);
     if (how == WEFT_RUN_CONTINUE && st >= 0) st = cut_metrics(dir, step, fd);
     if (st < 0) close(fd);
     else *lock = fd;

@@ -34,12 +34,29 @@ refused 'which --overwrite clears' train --data "$tmp/data.txt" --seq-length 64 
   --steps 1 --overwrite --model "$folder/step-00000002"
 [ "$before" = "$(find "$folder" | sort)" ] || fail "a refusal changed the folder: $(ls "$folder")"
 
+# a folder where the link to the newest one will be: said before the first step, not after the last
+mv "$folder/latest" "$tmp/link" && mkdir "$folder/latest"
+refused 'latest is no link' $run --name one --steps 1 --overwrite
+refused 'latest is no link' $run --name one --steps 2 --resume auto
+rmdir "$folder/latest" && mv "$tmp/link" "$folder/latest"
+
+# a checkpoint under the name of a later step is not gone on from, and what is no folder is refused
+cp -r "$folder/step-00000002" "$folder/step-00000009"
+good $run --name one --steps 3 --cp 2 --resume auto
+grep -q 'passes over .*step-00000009 is of step 2: its folder was renamed' "$tmp/stderr" || fail "$(cat "$tmp/stderr")"
+ls -d "$folder"/step-00000009.damaged-* >/dev/null || fail "it is not moved aside: $(ls "$folder")"
+refused 'data.txt is no folder' $run --name two --steps 1 --resume "$tmp/data.txt"
+
 # two at once
 "$WEFT" $run --name one --steps 1000000 --cp 2 --overwrite >"$tmp/background" 2>&1 </dev/null &
 pid=$!
 for i in $(seq 200); do [ "$(wc -l <"$folder/metrics.jsonl")" -gt 3 ] && break; sleep 0.05; done
 refused "another run is writing into $folder" $run --name one --steps 1 --overwrite
 refused "exists already" $run --name one --steps 1
+rm "$folder/metrics.jsonl"
+for i in $(seq 100); do grep -q 'metrics.jsonl was moved or removed' "$tmp/background" && break; sleep 0.05; done
+[ "$(grep -c 'metrics.jsonl was moved or removed' "$tmp/background")" = 1 ] ||
+  fail "metrics that go nowhere: $(grep weft "$tmp/background")"
 kill -9 $pid; wait $pid 2>/dev/null
 for i in $(seq 100); do running "--name one --steps 1000000" || break; sleep 0.05; done
 good $run --name one --steps 1 --overwrite
