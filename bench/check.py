@@ -34,15 +34,15 @@ MOST_INSTRUCTIONS = 1.05
 # ---- records ------------------------------------------------------------------------------------------------------
 
 
-def read(path, keys):
-    return harness.records(path, keys) if os.path.exists(path) else []
+def read(path, fields):
+    return harness.records(path, fields) if os.path.exists(path) else []
 
 
-def keep(path, rows, same):
+def keep(path, rows, same, fields):
     """rows instead of what is recorded for the same key."""
     keys = {same(r) for r in rows}
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    kept = [r for r in read(path, rows[0] if rows else ()) if same(r) not in keys] + rows
+    kept = [r for r in read(path, fields) if same(r) not in keys] + rows
     with open(path, "w") as f:
         for r in sorted(kept, key=lambda r: (same(r), json.dumps(r))):
             f.write(json.dumps(r) + "\n")
@@ -52,7 +52,8 @@ def keep(path, rows, same):
 # ---- shares of the roof ---------------------------------------------------------------------------------------------
 
 SHAPES = ("H4/2 D128 T2K causal", "H4/2 D64 T2K causal", "H2 D64 T4K causal window=255", "H2 D64 T4K causal docs=each:300")
-SHARE_KEYS = ("cpu", "isa", "case", "direction", "share")
+SHARE = {"cpu": harness.text, "isa": harness.text, "case": harness.text, "direction": harness.text,
+         "share": harness.positive}
 
 
 def share_cases():
@@ -77,13 +78,13 @@ def record_shares(path):
             share = round(max(t[direction] for t in tries), 4)
             rows.append({"cpu": cpu, "isa": isa, "case": case, "direction": direction, "share": share})
             print(f"{isa:8} {case:40} {direction}  {100 * share:5.1f} %", flush=True)
-    keep(path, rows, lambda r: (r["cpu"], r["isa"]))
+    keep(path, rows, lambda r: (r["cpu"], r["isa"]), SHARE)
 
 
 def check_shares(path):
     """Number of kernels that are slower; None where nothing is recorded."""
     cpu, slower, known = harness.cpu(), 0, {}
-    for r in read(path, SHARE_KEYS):
+    for r in read(path, SHARE):
         if r["cpu"] == cpu:
             known.setdefault((r["isa"], r["case"]), {})[r["direction"]] = r["share"]
     for isa, case in share_cases():
@@ -114,6 +115,8 @@ PROBLEMS = {
     "avx2 llama bf16": ["--isa", "avx2", "--precision", "bf16", "--num-query-groups", "1"],
     "avx2 gpt2 fp32": ["--isa", "avx2", "--precision", "fp32", "--family", "gpt2"],
 }
+COUNT = {"compiler": harness.text, "problem": harness.text,
+         "kernels": lambda x: isinstance(x, dict) and all(map(harness.positive, x.values()))}
 KERNEL = re.compile(r"weft_(\w+_(?:ref|avx2)|cp_forward|cp_backward)$")
 
 
@@ -170,12 +173,11 @@ def count(problem):
 
 def record_instructions(path, key):
     rows = [{"compiler": key, "problem": p, "kernels": count(p)} for p in PROBLEMS]
-    keep(path, rows, lambda r: (r["compiler"], r["problem"]))
+    keep(path, rows, lambda r: (r["compiler"], r["problem"]), COUNT)
 
 
 def check_instructions(path, key):
-    known, more = {r["problem"]: r["kernels"] for r in read(path, ("compiler", "problem", "kernels"))
-                   if r["compiler"] == key}, 0
+    known, more = {r["problem"]: r["kernels"] for r in read(path, COUNT) if r["compiler"] == key}, 0
     for problem in PROBLEMS:
         recorded = known.get(problem)
         if not recorded:

@@ -4,6 +4,7 @@ Python's standard library only. WEFT is the program (default: build/weft).
 """
 
 import json
+import math
 import os
 import re
 import statistics
@@ -34,18 +35,39 @@ def weft(arguments, threads):
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def records(path, keys):
-    """The lines of a file, a JSON object each that has these keys; ends the program at the first that is none."""
+def number(x):
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def positive(x):
+    return number(x) and x > 0
+
+
+def text(x):
+    return isinstance(x, str)
+
+
+def misfit(row, fields):
+    """What is wrong with a record: the first of its fields, name -> test, that is absent or fails; None: nothing is."""
+    if not isinstance(row, dict):
+        return "JSON object"
+    return next((name for name, right in fields.items() if name not in row or not right(row[name])), None)
+
+
+def records(path, fields):
+    """The lines of a file, a JSON object each with these fields; ends the program at the first that is none."""
     rows = []
-    with open(path) as f:
-        for number, line in enumerate(f, 1):
+    with open(path, errors="replace") as f:
+        for line_number, line in enumerate(f, 1):
+            if not line.strip():
+                continue
             try:
-                rows += [json.loads(line)] if line.strip() else []
-                missing = [k for k in keys if line.strip() and k not in rows[-1]]
-            except (ValueError, TypeError):
-                missing = ["JSON"]
-            if missing:
-                sys.exit(f"{path}, line {number}: damaged (no {missing[0]}); take the line out, or measure again")
+                rows.append(json.loads(line))
+                wrong = misfit(rows[-1], fields)
+            except ValueError:
+                wrong = "JSON"
+            if wrong:
+                sys.exit(f"{path}, line {line_number}: damaged (no {wrong}); take the line out, or measure again")
     return rows
 
 

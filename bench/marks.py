@@ -19,6 +19,7 @@ import shutil
 import signal
 import statistics
 import sys
+import textwrap
 import time
 
 import harness
@@ -278,9 +279,27 @@ def markdown(rows):
     return "\n".join(f"| {' | '.join(r)} |" for r in [HEAD, ["---"] * len(HEAD), *rows])
 
 
-def text(rows):
-    widths = [max(len(r[i]) for r in [HEAD, *rows]) for i in range(len(HEAD))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip() for r in [HEAD, *rows])
+def aligned(rows):
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    return ["  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip() for r in rows]
+
+
+def text(rows, columns=None):
+    """One line a row, or, where these are longer than `columns`, the mark above its figures and a long reason below."""
+    lines = aligned([HEAD, *rows])
+    if columns is None or max(map(len, lines)) <= columns:
+        return "\n".join(lines)
+    short = lambda verdict: "" if len(verdict) > len("not measured") else verdict
+    numbers = aligned([[*r[1:-1], short(r[-1])] for r in [HEAD, *rows]])
+    fold = lambda line, margin: textwrap.fill(line, columns, initial_indent=margin, subsequent_indent=margin)
+    lines = []
+    for row, line in zip([HEAD, *rows], numbers):
+        lines += [fold(row[0], ""), f"    {line}"] + ([] if short(row[-1]) else [fold(row[-1], "    ")])
+    return "\n".join(lines)
+
+
+def screen_columns():
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def summary(table, figures):
@@ -311,26 +330,45 @@ def write(path, body):
         f.write(f"{before}{BEGIN}\n{body}\n{END}{after}")
 
 
+FIELDS = {"key": harness.text, "value": lambda x: x is None or harness.number(x), "spread": harness.number,
+          "note": harness.text}
+
+
 def read_figures(path):
     try:
-        rows = harness.records(path, ())
-        return rows[0]["machine"], {r["key"]: Figure(**r) for r in rows[1:]}
-    except (OSError, LookupError, TypeError) as error:
-        sys.exit(f"--figures {path}: no file that --save has made ({error})")
+        rows = harness.records(path, {})
+    except OSError as error:
+        sys.exit(f"--figures {path}: {error.strerror}")
+    if not rows or harness.misfit(rows[0], {"machine": harness.text}):
+        sys.exit(f"--figures {path}: no file that --save has made")
+    for row in rows[1:]:
+        wrong = harness.misfit(row, FIELDS)
+        if wrong:
+            sys.exit(f"--figures {path}: damaged (a figure without its {wrong}): {json.dumps(row)}")
+    return rows[0]["machine"], {r["key"]: Figure(*(r[name] for name in FIELDS)) for r in rows[1:]}
+
+
+def keeper(path):
+    """A function that keeps a dictionary as a line of the file at once."""
+    def keep(row):
+        try:
+            f.write(json.dumps(row) + "\n")
+        except OSError as error:
+            sys.exit(f"--save {path}: {error.strerror}")
+
+    f = open(path, "w", buffering=1) if path else None
+    return keep if path else lambda row: None
 
 
 def measure(groups, path, figures):
     """Into figures, and line by line into a file: what was measured before a failure is kept."""
-    have = harness.isas()
-    save = open(path, "w", buffering=1) if path else None
-    if save:
-        save.write(json.dumps({"machine": heading()}) + "\n")
+    have, keep = harness.isas(), keeper(path)
+    keep({"machine": heading()})
     for group in groups:
         begin = time.monotonic()
         for figure in MEASURES[group](have):
             figures[figure.key] = figure
-            if save:
-                save.write(json.dumps(figure._asdict()) + "\n")
+            keep(figure._asdict())
         print(f"{group}: {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -343,7 +381,7 @@ def check(o):
         return "--write is for all groups: the table would lose the others"
     for path in filter(None, [o.save, o.write]):
         folder = os.path.dirname(path) or "."
-        if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
             return f"{path} cannot be written"
     if not o.figures and not shutil.which(peer_python()):
         return f"WEFT_PEER_PYTHON={peer_python()} is no program"
@@ -376,7 +414,7 @@ def main():
     table = [m for m in marks() if m.group in groups]
     rows = [row_of(m, figures.get(m.key)) for m in table]
     if figures or not ended:
-        print(f"{machine}\n\n{text(rows)}\n\n{summary(table, figures)}; {time.monotonic() - begin:.0f} s")
+        print(f"{machine}\n\n{text(rows, screen_columns())}\n\n{summary(table, figures)}; {time.monotonic() - begin:.0f} s")
     if ended:
         sys.exit(f"ended before all was measured: {str(ended) or 'a signal'}")
     if o.write:

@@ -31,21 +31,32 @@ typedef struct format {
     void (*print)(const line *l);
 } format;
 
+typedef struct beside_roof {
+    char roof[24], share[16]; /* GFLOP/s, per cent */
+} beside_roof;
+
+static beside_roof roof_of(const weft_kernel_figures *f)
+{
+    beside_roof x = {"-", "-"};
+    if (f->roof > 0) {
+        snprintf(x.roof, sizeof x.roof, "%.1f", f->roof / 1e9);
+        snprintf(x.share, sizeof x.share, "%.1f", 1e2 * f->share);
+    }
+    return x;
+}
+
 static void print_text(const line *l)
 {
-    char share[16] = "-", roof[24] = "-";
-    if (l->f->roof > 0) {
-        snprintf(share, sizeof share, "%.1f %%", 1e2 * l->f->share);
-        snprintf(roof, sizeof roof, "%.1f", l->f->roof / 1e9);
-    }
-    printf("  %-8s %12.3f %7.1f %% %12.1f %12s %9s\n", l->direction, 1e3 * l->f->seconds, 1e2 * l->f->spread,
-           l->f->flops / 1e9, roof, share);
+    const beside_roof x = roof_of(l->f);
+    printf("  %-8s %12.3f %7.1f %% %12.1f %12s %7s%s\n", l->direction, 1e3 * l->f->seconds, 1e2 * l->f->spread,
+           l->f->flops / 1e9, x.roof, x.share, l->f->roof > 0 ? " %" : "");
 }
 
 static void print_md(const line *l)
 {
-    printf("| `%s` | %s | %d | %.3f | %.1f | %.1f | %.1f | %.1f |\n", l->text, l->direction, l->b->threads,
-           1e3 * l->f->seconds, 1e2 * l->f->spread, l->f->flops / 1e9, l->f->roof / 1e9, 1e2 * l->f->share);
+    const beside_roof x = roof_of(l->f);
+    printf("| `%s` | %s | %d | %.3f | %.1f | %.1f | %s | %s |\n", l->text, l->direction, l->b->threads,
+           1e3 * l->f->seconds, 1e2 * l->f->spread, l->f->flops / 1e9, x.roof, x.share);
 }
 
 static void print_csv(const line *l)
@@ -56,11 +67,13 @@ static void print_csv(const line *l)
 
 static void print_jsonl(const line *l)
 {
-    printf("{\"case\": \"%s\", \"direction\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"repeats\": %d, "
+    printf("{\"case\": ");
+    weft_print_json_text(l->text);
+    printf(", \"direction\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"repeats\": %d, "
            "\"seconds\": %.9g, "
            "\"spread\": %.4g, \"flops\": %.6g, \"roof\": %.6g, \"share\": %.4g, \"best\": %.4g, \"area\": %lld, "
            "\"resident_peak\": %.0f}\n",
-           l->text, l->direction, weft_prec_name(l->b->prec), l->b->threads, l->b->repeats, l->f->seconds, l->f->spread,
+           l->direction, weft_prec_name(l->b->prec), l->b->threads, l->b->repeats, l->f->seconds, l->f->spread,
            l->f->flops, l->f->roof, l->f->share, l->f->best, (long long)l->b->area, weft_resident_peak_bytes());
 }
 

@@ -94,12 +94,14 @@ static void print_jsonl(const weft_cli *cli, const weft_world *world, const weft
 {
     for (int i = 0; i < r->ways; i++) {
         const weft_layer_way *w = &r->way[i];
-        printf("{\"case\": \"%s\", \"plan\": \"%s\", \"precision\": \"%s\", \"ranks\": %d, \"threads\": %d, "
+        printf("{\"case\": ");
+        weft_print_json_text(cli->options.make);
+        printf(", \"plan\": \"%s\", \"precision\": \"%s\", \"ranks\": %d, \"threads\": %d, "
                "\"way\": \"%s\", \"repeats\": %d, \"bytes\": %lld, \"messages\": %lld, \"seconds\": %.9g, "
                "\"exposed\": %.9g, \"flight\": %.9g, \"cpu\": %.9g, \"cpu_mean\": %.9g, \"against\": \"%s\", "
                "\"alone\": %.9g, \"alone_cpu\": %.9g, "
                "\"share\": %.6g, \"share_mean\": %.6g, \"cpu_share\": %.6g, \"steps\": %.6g}\n",
-               cli->options.make, r->plan.data ? r->plan.data : "", cli->options.precision, weft_world_size(world),
+               r->plan.data ? r->plan.data : "", cli->options.precision, weft_world_size(world),
                weft_world_ctx(world)->threads, w->name, r->repeats, (long long)r->bytes, (long long)r->messages,
                w->seconds, w->exposed, w->flight, w->cpu, w->cpu_mean, cli->options.bench_against, w->alone,
                w->alone_cpu,

@@ -25,6 +25,20 @@ int weft_columns(FILE *to)
     return (int)(asked < NARROWEST ? NARROWEST : asked);
 }
 
+void weft_print_json_text(const char *s)
+{
+    putchar('"');
+    for (; *s; s++) {
+        if ((unsigned char)*s < ' ') {
+            printf("\\u%04x", (unsigned)*s);
+            continue;
+        }
+        if (*s == '"' || *s == '\\') putchar('\\');
+        putchar(*s);
+    }
+    putchar('"');
+}
+
 static void print_folded(FILE *to, const char *lines, int left, int columns)
 {
     weft_text t = {0};

@@ -28,6 +28,11 @@ for format in md csv; do
   good bench attention "$case" --threads 1 --format $format
   [ "$(grep -c 'causal' "$tmp/stdout")" = 3 ] || fail "bench attention --format $format prints not three rows"
 done
+good bench attention $'fp32\tH1 D8 T32 fwd' --threads 1 --format jsonl
+python3 -c 'import json, sys; assert json.load(sys.stdin)["case"] == "fp32\tH1 D8 T32 fwd"' <"$tmp/stdout" ||
+  fail "bench attention: no JSON where words are apart by a tab"
+good bench attention 'fp64 H1 D8 T32 fwd' --threads 1 --format md
+grep -q '| - | - |$' "$tmp/stdout" || fail "a share of no roof: $(cat "$tmp/stdout")"
 good bench attention 'fp64 H1 D8 T32 fwd' --threads 1
 grep -q 'roof: none' "$tmp/stdout" || fail "the reference kernels have a roof"
 refused '"Q4" is not known; did you mean Tq?' bench attention 'fp32 Q4'

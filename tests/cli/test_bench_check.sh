@@ -26,6 +26,13 @@ run || fail "0.69 against 0.8 fails: $(tail -1 "$tmp/stdout")"
 echo 0.67 >"$tmp/share"
 run && fail "0.67 against 0.8 passes: $(tail -1 "$tmp/stdout")"
 [ "$(grep -c SLOWER "$tmp/stdout")" = "$lines" ] || fail "not every kernel is named: $(cat "$tmp/stdout")"
+cp "$tmp/recorded/shares.jsonl" "$tmp/whole"
+for wrong in 0 '"0.8"' NaN; do
+  sed "2s/\"share\": [0-9.]*/\"share\": $wrong/" "$tmp/whole" >"$tmp/recorded/shares.jsonl"
+  run && fail "a recorded share of $wrong passes"
+  grep -q 'line 2: damaged (no share)' "$tmp/stderr" || fail "a share of $wrong: $(tail -1 "$tmp/stderr")"
+done
+cp "$tmp/whole" "$tmp/recorded/shares.jsonl"
 echo '{"cpu": "another", "isa": "av' >>"$tmp/recorded/shares.jsonl"
 run && fail "a damaged record passes"
 grep -q "^[^ ]*shares.jsonl, line $((lines + 1)): damaged" "$tmp/stderr" || fail "damaged: $(tail -1 "$tmp/stderr")"

@@ -37,6 +37,20 @@ row 'bf16 fwd, D128, T = 16K' 'no AMX here'
 grep -q '^2 reach the aim, 2 what they must, 3 miss it, ' "$tmp/table" || fail "another sum: $(tail -1 "$tmp/table")"
 grep -q '^2026-01-02, a machine$' "$tmp/table" || fail "the figures' machine is not named"
 
+# a terminal of 80 columns gets lines that fit, with all that the long ones say
+python3 - "$WEFT_SRC/bench" "$tmp/figures" <<'PY' || fail "the table for narrow terminals"
+import sys
+sys.path.insert(0, sys.argv[1])
+import marks
+machine, figures = marks.read_figures(sys.argv[2])
+figures["memory"] = marks.Figure("memory", None, 0.0, "skipped: " + "a reason of many words " * 9)
+rows = [marks.row_of(m, figures.get(m.key)) for m in marks.marks()]
+narrow = marks.text(rows, 80)
+assert max(map(len, narrow.splitlines())) <= 80, narrow
+assert narrow.split() == [w for r in [marks.HEAD, *rows] for c in r for w in c.split()], narrow
+assert marks.text(rows, 500) == marks.text(rows), "a wide one gets lines as files do"
+PY
+
 # a group alone, and its table in a text
 printf 'before\n<!-- marks: begin (make bench WRITE=1) -->\nold\n<!-- marks: end -->\nafter\n' >"$tmp/text"
 "${marks[@]}" fp32 --figures "$tmp/figures" --write "$tmp/text" >"$tmp/table" 2>&1 || fail "marks.py --write"
@@ -89,6 +103,12 @@ head -c 150 "$tmp/figures" >"$tmp/torn"
 told 'line 3: damaged' --figures "$tmp/torn"
 : >"$tmp/empty"
 told 'no file that --save has made' --figures "$tmp/empty"
+told 'no file that --save has made' --figures <(echo '{"machine": 5}')
+told 'No such file' --figures "$tmp/absent"
+told 'line 1: damaged' --figures <(printf '\xff\xfe')
+told 'damaged (a figure without its value)' --figures <(sed 's/73.94/"fast"/' "$tmp/figures")
+told 'cannot be written' --save "$tmp"
+told 'No space left' amx --save /dev/full
 WEFT=$tmp/none "${marks[@]}" avx2 2>"$tmp/stderr" && fail "no program is needed"
 grep -q 'make builds Weft' "$tmp/stderr" || fail "an absent program: $(tail -1 "$tmp/stderr")"
 
