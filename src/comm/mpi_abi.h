@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WEFT_MPI_ABI = 2 }; /* goes up with every change below */
+enum { WEFT_MPI_ABI = 3 }; /* goes up with every change below */
 #define WEFT_MPI_ENTRY "weft_mpi_plugin" /* the symbol: const weft_mpi_abi *weft_mpi_plugin(void) */
 
 /* Codes of the plugin's own; MPI's are above 0. */
@@ -29,7 +29,7 @@ enum {
 
 typedef struct weft_mpi_end weft_mpi_end; /* this rank's end of one private communicator; the plugin's */
 
-enum { WEFT_MPI_LEAST = 4 };
+enum { WEFT_MPI_LEAST = 4, WEFT_MPI_ALIGN = 64 };
 
 typedef struct weft_mpi_info {
     int rank, size;
@@ -67,8 +67,8 @@ typedef struct weft_mpi_abi {
      * without an end: none of the ranks is missing then. n: at most WEFT_MPI_LEAST. COLLECTIVE */
     int (*least)(weft_mpi_end *end, int64_t *v, int n, double seconds);
     int (*tell)(weft_mpi_end *end, char *text, size_t bytes, int root, double seconds);
-    /* Zeroed memory that the ranks of one node share, and how many they are: on all ranks, or on none
-     * (WEFT_MPI_NOT_SHARED). COLLECTIVE; once per end. */
+    /* Zeroed memory that the ranks of one node share, at a multiple of WEFT_MPI_ALIGN on each, and how many they are:
+     * on all ranks, or on none (WEFT_MPI_NOT_SHARED). COLLECTIVE; once per end. */
     int (*share)(weft_mpi_end *end, size_t bytes, double seconds, void **base, int *node_ranks);
 
     int (*send)(weft_mpi_end *end, const void *buf, int bytes, int peer, int tag, uint64_t token);

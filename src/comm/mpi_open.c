@@ -2,6 +2,7 @@
  * deadline: they go on together, or all refuse with the message of the first rank that could not. */
 #include "comm/mpi_impl.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +94,9 @@ free_arena:
 
 /* ---- the ranks of a node -------------------------------------------------------------------------------------- */
 
-/* Header, areas of all ranks, what is MPI's own. Every part is aligned to a cache line. */
+/* Header, areas of all ranks, what is MPI's own. Every part is aligned to a cache line, as their types ask for. */
+static_assert(sizeof(local_area) % WEFT_MPI_ALIGN == 0 && sizeof(mpi_node) % WEFT_MPI_ALIGN == 0 &&
+              sizeof(mpi_seat) % WEFT_MPI_ALIGN == 0, "one part after the other");
 static size_t areas_at(void) { return (sizeof(local_header) + 63) / 64 * 64; }
 static size_t node_at(int ranks) { return areas_at() + (size_t)ranks * sizeof(local_area); }
 static size_t seats_at(int ranks) { return node_at(ranks) + sizeof(mpi_node); }
@@ -135,6 +138,9 @@ static weft_status join_node(opening *o, weft_mpi_ep *e)
         error = o->mpi->abi->share(o->end, map_bytes(o->info.size), o->seconds, &base, &e->node_ranks);
     if (error && error != WEFT_MPI_NOT_SHARED) return call_failed(o, error, "memory shared by the ranks of a node");
     if (error) WEFT_TRY(private_map(e, &base));
+    if ((uintptr_t)base % WEFT_MPI_ALIGN) /* the compiler may use instructions that trap */
+        return weft_fail(WEFT_ERR_INTERNAL, "MPI, memory shared by the ranks of a node: it is not aligned to %d bytes",
+                         WEFT_MPI_ALIGN);
     use_map(e, base);
     return weft__mpi_sit(e);
 }

@@ -118,6 +118,14 @@ static void a_node_that_cannot_share_memory(void **state)
                                NULL));
 }
 
+/* Types with alignas would be where the compiler does not expect them. */
+static void shared_memory_that_is_askew(void **state)
+{
+    (void)state;
+    assert_fails(fake_mpi_run(2, &(fake_plan){.askew = true}, talk, NULL), WEFT_ERR_INTERNAL,
+                 "it is not aligned to 64 bytes");
+}
+
 static void a_rank_that_does_not_come(void **state)
 {
     (void)state;
@@ -345,7 +353,7 @@ int main(void)
         cmocka_unit_test(limits_that_differ),
         cmocka_unit_test(more_messages_than_tags),
         cmocka_unit_test(a_rank_that_cannot_open),
-        cmocka_unit_test(a_node_that_cannot_share_memory),
+        cmocka_unit_test(a_node_that_cannot_share_memory), cmocka_unit_test(shared_memory_that_is_askew),
         cmocka_unit_test(a_rank_that_does_not_come),
         cmocka_unit_test(a_call_that_fails),
         cmocka_unit_test(a_piece_that_is_too_short),

@@ -125,10 +125,10 @@ static int share(weft_mpi_end *end, size_t bytes, double seconds, void **base, i
     int64_t good = !fails(end, FAKE_SHARE);
     pthread_mutex_lock(&job->lock);
     if (!job->node[node]) {
-        job->node[node] = aligned_alloc(64, (bytes + 63) / 64 * 64);
-        memset(job->node[node], 0, bytes);
+        job->node[node] = aligned_alloc(64, (bytes + 8 + 63) / 64 * 64);
+        memset(job->node[node], 0, bytes + 8);
     }
-    *base = job->node[node];
+    *base = (char *)job->node[node] + (job->plan->askew ? 8 : 0);
     pthread_mutex_unlock(&job->lock);
     *node_ranks = job->ranks - node * of < of ? job->ranks - node * of : of;
     int e = meet(end, &good, 1, NULL, 0, -1, seconds);

@@ -20,6 +20,7 @@ typedef struct fake_plan { /* zeros: one node, nothing fails */
     bool thread;     /* a helper thread moves the messages */
     int tag_max;     /* 0: what MPI promises */
     int late;        /* 1 + the rank that never opens its world */
+    bool askew;      /* shared memory begins where no cache line does */
 } fake_plan;
 
 /* As weft_run_threads, with worlds over MPI. A rank whose world does not open fails with that. */

@@ -212,6 +212,17 @@ static int close_end(weft_mpi_end *end)
     return e;
 }
 
+/* Libraries put something of their own in front, of 8 bytes it may be. All processes map a window at some page, so what
+ * is missing to a multiple is the same for all; where it is not, the window is of no use. */
+static int align(weft_mpi_end *end, void **base)
+{
+    int mine = (int)(-(uintptr_t)*base % WEFT_MPI_ALIGN), first = mine;
+    int e = MPI_Bcast(&first, 1, MPI_INT, 0, end->node);
+    if (!e && first != mine) e = MPI_ERR_OTHER;
+    *base = (char *)*base + mine;
+    return e;
+}
+
 static int make_window(weft_mpi_end *end, size_t bytes, void **base, int *node_ranks)
 {
     int rank = 0, unit;
@@ -222,8 +233,10 @@ static int make_window(weft_mpi_end *end, size_t bytes, void **base, int *node_r
     if (!e) e = MPI_Comm_rank(end->node, &rank);
     if (!e) e = MPI_Comm_size(end->node, node_ranks);
     if (!e)
-        e = MPI_Win_allocate_shared(rank == 0 ? (MPI_Aint)bytes : 0, 1, MPI_INFO_NULL, end->node, &mine, &end->shared);
+        e = MPI_Win_allocate_shared(rank == 0 ? (MPI_Aint)(bytes + WEFT_MPI_ALIGN) : 0, 1, MPI_INFO_NULL, end->node,
+                                    &mine, &end->shared);
     if (!e) e = MPI_Win_shared_query(end->shared, 0, &size, &unit, base);
+    if (!e) e = align(end, base);
     if (!e && rank == 0) memset(*base, 0, bytes);
     return e;
 }
