@@ -5,8 +5,11 @@
 #include "harness/tempdir.h"
 #include "parts_case.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 typedef struct job { /* what the ranks of a test are to do */
@@ -297,6 +300,93 @@ static weft_status from_elsewhere(weft_ctx *ctx, weft_world *world, void *ud)
     return WEFT_OK;
 }
 
+/* ---- what is on the disk before it has its name ---------------------------------------------------------------- */
+
+typedef struct event { char path[400], to[400]; } event; /* to: of a rename; else the path was synced */
+static struct { pthread_mutex_t lock; event at[200]; int n; } calls = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void note(const char *path, const char *to)
+{
+    pthread_mutex_lock(&calls.lock);
+    if (calls.n < 200) {
+        snprintf(calls.at[calls.n].path, sizeof calls.at->path, "%s", path);
+        snprintf(calls.at[calls.n++].to, sizeof calls.at->to, "%s", to);
+    }
+    pthread_mutex_unlock(&calls.lock);
+}
+
+/* In place of the C library's. */
+int fsync(int fd);
+int fsync(int fd)
+{
+    char link[64], path[400];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n < 0 ? 0 : n] = 0;
+    note(path, "");
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    note(from, to);
+    return (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
+}
+
+/* The last call before `end` that synced a path, which begins with `path`, or, with `whole`, is it; -1: none. */
+static int synced(const char *path, bool whole, int from, int end)
+{
+    for (int i = end - 1; i >= from; i--)
+        if (!calls.at[i].to[0] && (whole ? !strcmp(calls.at[i].path, path)
+                                         : !strncmp(calls.at[i].path, path, strlen(path))))
+            return i;
+    return -1;
+}
+
+static int renamed(const char *to)
+{
+    for (int i = 0; i < calls.n; i++)
+        if (!strcmp(calls.at[i].to, to)) return i;
+    return -1;
+}
+
+/* A power cut leaves no file empty: each is synced, then the manifest, then the folder, which then gets its name; then
+ * the folder with that name, and only then `latest` points at it. */
+static void g09_all_is_synced_before_it_has_its_name(void **state)
+{
+    (void)state;
+    test_dir d;
+    char dir[400], file[800], latest[500];
+    weft_ckpt *c = NULL;
+    weft_ckpt_about about;
+    test_dir_make(&d);
+    char *real = realpath(d.path, NULL); /* as /proc names it */
+    snprintf(dir, sizeof dir, "%s/step-00000007", real);
+    snprintf(latest, sizeof latest, "%s/latest", real);
+    calls.n = 0;
+    job j = {.dir = dir, .size = {3, 1, 1, 1, 0}, .shard = 300, .writers = WEFT_CKPT_ALL};
+    assert_ok(weft_run_threads(3, save_once, &j));
+    int named = renamed(dir), pointed = renamed(latest);
+    assert_true(named > 0 && pointed > named && calls.n < 200);
+    const char *temporary = calls.at[named].path;
+    assert_ok(weft_ckpt_open(&c, dir));
+    weft_ckpt_tell(c, &about);
+    assert_true(about.files > 4);
+    snprintf(file, sizeof file, "%s/manifest.json", temporary);
+    int manifest = synced(file, false, 0, named), listed = renamed(file);
+    assert_true(manifest >= 0 && listed > manifest && listed < named);
+    for (int i = 0; i < about.files; i++) {
+        snprintf(file, sizeof file, "%s/%s", temporary, about.file[i].name);
+        if (synced(file, false, 0, manifest) < 0) fail_msg("%s is not synced before the manifest", about.file[i].name);
+    }
+    assert_true(synced(temporary, true, listed, named) > listed);
+    assert_true(synced(real, true, named, pointed) > named);
+    assert_true(synced(real, true, pointed, calls.n) > pointed);
+    weft_ckpt_close(c);
+    free(real);
+    test_dir_remove(&d);
+}
+
 static void a_rank_that_does_not_see_the_folder_is_named(void **state)
 {
     (void)state;
@@ -400,6 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(any_layout_reads_any),
                                        cmocka_unit_test(damage_is_found_in_every_file),
                                        cmocka_unit_test(a_failure_is_one_of_all_ranks),
+                                       cmocka_unit_test(g09_all_is_synced_before_it_has_its_name),
                                        cmocka_unit_test(a_rank_that_does_not_see_the_folder_is_named),
                                        cmocka_unit_test(names),
                                        cmocka_unit_test(only_what_may_go_goes),

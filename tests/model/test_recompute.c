@@ -90,7 +90,7 @@ static void context_parallel(void **state)
 }
 
 /* The report's own case: two layers, two ranks, 16 tokens. */
-static void every_rank_sends_as_many_messages(void **state)
+static void g25_every_rank_sends_as_many_messages(void **state)
 {
     (void)state;
     static const char *const strategies[] = {"ring", "pcp", "ulysses"};
@@ -179,7 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_of_every_family_and_precision), cmocka_unit_test(context_parallel),
-        cmocka_unit_test(every_rank_sends_as_many_messages),
+        cmocka_unit_test(g25_every_rank_sends_as_many_messages),
         cmocka_unit_test(tensor_and_sequence_parallel), cmocka_unit_test(every_mode_needs_less_memory),
         cmocka_unit_test(tiles_of_the_feed_forward), cmocka_unit_test(tiles_in_bf16),
     };

@@ -21,7 +21,7 @@ for row in $(seq -f 'G%02g' 1 40); do
   line=$(grep "^| $row | " "$table")
   [ "$(grep -c "^| $row | " "$table")" = 1 ] || fail "$row is not one row of $table"
   files=$(grep -oE 'tests/[a-z_]+/test_[a-z0-9_]+\.(c|sh)' <<<"$line")
-  [ -n "$files" ] || [[ $line == *"| later |" ]] || fail "$row names no test"
+  [ -n "$files" ] || fail "$row names no test"
   for file in $files; do
     [ -e "$file" ] || { fail "$row: no $file"; continue; }
     has "$file" "${row,}" || fail "$row: no test ${row,}_... in $file"
