@@ -242,15 +242,16 @@ static weft_status read_window(const weft__cfg *r, const weft__family *f, weft_m
 
 /* ---- the rest --------------------------------------------------------------------------------------- */
 
-/* An id, or a list of which the first counts. */
-static weft_status read_id(const weft__cfg *r, const char *key, int64_t *out)
+/* An id, or a list of which the first counts. One beyond the vocabulary is of no token that could come up: a small model
+ * often keeps the default of its large sister (gpt2's 50256), and is told (weft_model_config_unknown). */
+static weft_status read_id(const weft__cfg *r, const char *key, int64_t V, int64_t *out)
 {
     const json_t *v = weft__cfg_get(r, key);
     *out = -1;
     if (json_is_array(v)) v = json_array_get(v, 0);
     if (!v) return WEFT_OK;
     if (!json_is_integer(v) || json_integer_value(v) < 0) return wrong_type(r, key, v, "a token id or a list of them");
-    *out = json_integer_value(v);
+    if (json_integer_value(v) < V) *out = json_integer_value(v);
     return WEFT_OK;
 }
 
@@ -281,8 +282,8 @@ static weft_status read_object(const weft__cfg *r, weft_model_config *c)
     else WEFT_TRY(read_llama_sizes(r, f, c));
     if (!f->learned_positions) WEFT_TRY(read_window(r, f, c));
     WEFT_TRY(weft__cfg_bool(r, "tie_word_embeddings", f->conv1d, &c->tied));
-    WEFT_TRY(read_id(r, "bos_token_id", &c->bos));
-    WEFT_TRY(read_id(r, "eos_token_id", &c->eos));
+    WEFT_TRY(read_id(r, "bos_token_id", c->V, &c->bos));
+    WEFT_TRY(read_id(r, "eos_token_id", c->V, &c->eos));
     WEFT_TRY(read_dropout(r, c));
     return weft_model_config_check_file(c, r->path);
 }

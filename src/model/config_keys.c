@@ -1,4 +1,5 @@
-/* config_keys.c — names the keys of a config.json that this program neither reads nor knows to be harmless.
+/* config_keys.c — names the keys of a config.json that this program neither reads nor knows to be harmless, and tokens
+ * that the vocabulary does not have.
  * A key of a newer family may change the mathematics; the user hears of it before the first step. */
 #include <jansson.h>
 #include <string.h>
@@ -33,12 +34,24 @@ static bool listed(const char *const *names, size_t n, const char *key)
     return false;
 }
 
+/* An id, or a list of which the first counts, as config.c reads it. */
+static bool beyond_vocabulary(const json_t *root, const char *key, const json_t *value)
+{
+    static const char *const ids[] = {"bos_token_id", "eos_token_id"};
+    const json_t *V = json_object_get(root, "vocab_size");
+    if (json_is_array(value)) value = json_array_get(value, 0);
+    return listed(ids, 2, key) && json_is_integer(value) && json_is_integer(V) &&
+           json_integer_value(value) >= json_integer_value(V);
+}
+
 weft_status weft_model_config_unknown(const char *path, weft_text *out)
 {
     json_t *root, *value;
     const char *key;
     WEFT_TRY(weft__cfg_load(path, &root));
     json_object_foreach(root, key, value) {
+        if (beyond_vocabulary(root, key, value))
+            weft_text_add(out, "%s%s (beyond the vocabulary)", out->len ? ", " : "", key);
         if (listed(read_keys, sizeof read_keys / sizeof read_keys[0], key)) continue;
         if (listed(harmless_keys, sizeof harmless_keys / sizeof harmless_keys[0], key)) continue;
         weft_text_add(out, "%s%s", out->len ? ", " : "", key);

@@ -35,7 +35,8 @@ typedef struct weft_model_config {
 
 /* Reads and checks a config.json; messages name file and key. Both spellings of the RoPE keys. */
 weft_status weft_model_config_read(weft_model_config *out, const char *path);
-/* Appends "key, key" to `out`: keys that are neither read nor known to be harmless. Callers warn of them. LOCAL */
+/* Appends "key, key" to `out`: keys that are neither read nor known to be harmless, and tokens that the vocabulary does
+ * not have. Callers warn of them. LOCAL */
 weft_status weft_model_config_unknown(const char *path, weft_text *out);
 /* config.json as Hugging Face reads it; reading it back gives the same config. */
 weft_status weft_model_config_text(const weft_model_config *config, const char *torch_dtype, weft_text *out);

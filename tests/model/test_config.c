@@ -212,7 +212,6 @@ static void refuses_sizes_that_contradict(void **state)
     assert_refused(read_text(&c, "{\"model_type\":\"llama\",\"vocab_size\":2,\"hidden_size\":2,"
                                  "\"intermediate_size\":1,\"num_hidden_layers\":2147483647,"
                                  "\"num_attention_heads\":1,\"head_dim\":2}"), "num_hidden_layers is 2147483647");
-    assert_refused(read_with(&c, "llama", "\"bos_token_id\":11"), "bos_token_id is 11");
     assert_refused(read_with(&c, "llama", "\"eos_token_id\":\"x\""), "eos_token_id");
     assert_refused(read_with(&c, "llama", "\"rms_norm_eps\":0"), "rms_norm_eps");
     assert_refused(read_with(&c, "llama", "\"rms_norm_eps\":1e30"),
@@ -347,13 +346,27 @@ static void g34_unknown_keys_are_named(void **state)
     snprintf(path, sizeof path, "%s/config.json", dir);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fputs("{\"model_type\":\"llama\",\"use_cache\":true,\"residual_multiplier\":2,\"embedding_multiplier\":12}", f);
+    fputs("{\"model_type\":\"llama\",\"use_cache\":true,\"residual_multiplier\":2,\"embedding_multiplier\":12,"
+          "\"vocab_size\":11,\"bos_token_id\":10,\"eos_token_id\":[11,3]}", f);
     fclose(f);
     assert_ok(weft_model_config_unknown(path, &text));
-    assert_string_equal(text.data, "residual_multiplier, embedding_multiplier");
+    assert_string_equal(text.data, "residual_multiplier, embedding_multiplier, eos_token_id (beyond the vocabulary)");
     weft_text_free(&text);
     unlink(path);
     assert_refused(weft_model_config_unknown(path, &text), "config.json");
+}
+
+/* transformers gives a small gpt2 the end of text of the large one, and loads it; so is it here. */
+static void g34_tokens_beyond_the_vocabulary_are_none(void **state)
+{
+    (void)state;
+    weft_model_config c;
+    assert_ok(read_with(&c, "llama", "\"bos_token_id\":11,\"eos_token_id\":50256"));
+    assert_int_equal(c.V, 11);
+    assert_true(c.bos == -1 && c.eos == -1);
+    assert_ok(read_with(&c, "llama", "\"bos_token_id\":10,\"eos_token_id\":0"));
+    assert_true(c.bos == 10 && c.eos == 0);
+    assert_refused(read_with(&c, "llama", "\"bos_token_id\":-2"), "bos_token_id");
 }
 
 static void golden_configs_are_read(void **state)
@@ -387,7 +400,7 @@ int main(void)
         cmocka_unit_test(layer_types_that_a_first_windowed_layer_expresses),
         cmocka_unit_test(windows_that_a_family_has_no_key_for),
         cmocka_unit_test(g34_writing_and_reading_back_is_the_identity),
-        cmocka_unit_test(g34_unknown_keys_are_named),
+        cmocka_unit_test(g34_unknown_keys_are_named), cmocka_unit_test(g34_tokens_beyond_the_vocabulary_are_none),
         cmocka_unit_test(golden_configs_are_read),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
