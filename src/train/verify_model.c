@@ -182,8 +182,8 @@ static limits limits_of(const weft_run *run, bool own)
 {
     if (run->prec == WEFT_PREC_F64 && own) return (limits){1e-12, 1e-12, 1e-12, 1e-12};
     if (run->prec == WEFT_PREC_BF16 || run->prec == WEFT_PREC_F16) return (limits){5e-2, 5e-2, 5e-2, 1e-1};
-    if (own) return (limits){5e-6, 1e-5, 5e-5, 5e-4};
-    return (limits){1e-5, 2e-5, 1e-4, 1e-3};
+    if (own) return (limits){5e-6, 1e-5, 5e-5, 5e-5};
+    return (limits){1e-5, 2e-5, 1e-4, 1e-4};
 }
 
 static weft_status compare_gradient(weft_checker *k, const char *name, const weft_view *want, double floor,
@@ -350,6 +350,7 @@ static weft_status check_case(weft_checker *k, const char *dir, weft_report *rep
     WEFT_TRY_OR(st, judge_together(k, dir, report, !t.steps && !holds_expected_values(k->c->file)), out);
     if (k->e.ctx->rank == 0) {
         weft_text_add(&report->note, "loss      %.6f over %lld labels\n", k->loss, (long long)k->c->valid);
+        if (k->scale != 1) weft_text_add(&report->note, "scale     gradients of %g times the loss\n", k->scale);
         weft_text_add(&report->note, "plan      ");
         weft_text_add(&report->note, "%s", k->e.plan.data ? k->e.plan.data : "");
     }

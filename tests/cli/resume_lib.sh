@@ -2,7 +2,8 @@
 # sourced.
 . "$(dirname "$0")/train_lib.sh"
 short="$model --data data.txt --seq-length 64 --steps 6 --lr-decay-iters 6 --warmup-steps 2 --lr 3e-3"
-short+=" --global-batch-size 4 --attention-dropout 0.1 --eval-sequences 0 --threads 1"
+short+=" --global-batch-size 4 --attention-dropout 0.1 --embedding-dropout 0.1 --residual-dropout 0.1"
+short+=" --eval-sequences 0 --threads 1"
 # at NAME STEP: the loss of that step
 at() { losses "$1" | sed -n "$2p"; }
 # next NAME STEP: the next sequence by that step's checkpoint

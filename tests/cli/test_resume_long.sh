@@ -8,9 +8,13 @@ four=$(at full 4)
 for layout in "" "--cp 4 --cp-strategy ring" "--dp 4" "--cp 3 --cp-layout striped --micro-batch-size 4" \
   "--tp 2" "--tp 3" "--pp 2" "--tp 2 --cp 2" "--tp 2 --sequence-parallel --dp 2" "--tp 2 --pp 2 --dp 2" \
   "--pp 2 --cp 2 --dp 2" "--cp 4 --cp-strategy ulysses" "--dp 2 --rank-order dp-tp-cp-pp --tp 2" \
-  "--dp 2 --cp 2 --zero-stage 0"; do
+  "--dp 2 --cp 2 --zero-stage 0" "--cp 5 --cp-strategy pairwise --micro-batch-size 2" \
+  "--cp 4 --cp-strategy dcp --cp-layout balanced" "--cp 2 --pp 2 --recompute full --no-overlap-grad-reduce"; do
   matrix 1e-6 $layout
 done
+# 16-bit operands round at 2^-9 and 2^-12; dropout and samples are the same
+matrix 2e-2 --precision bf16 --tp 2 --cp 2
+matrix 5e-3 --precision fp16 --pp 2
 # and back: saved in parts of layers and by stages
 for layout in "--tp 2 --pp 2" "--tp 3" "--pp 2 --dp 2" "--tp 2 --sequence-parallel --cp 2"; do
   rm -rf "$tmp/runs/full"

@@ -85,13 +85,9 @@ test_verdict test_verify(const test_run *r, int ranks, const char *dir, const ch
 
 static int by_name(const void *a, const void *b) { return strcmp(a, b); }
 
-int test_golden_files(const char *folder, const char *suffix, char path[TEST_FILES_MAX][512])
+int test_files(const char *dir, const char *suffix, char path[TEST_FILES_MAX][512])
 {
-    const char *golden = getenv("WEFT_GOLDEN");
-    char dir[256];
     int n = 0;
-    if (!golden) fail_msg("WEFT_GOLDEN is not set; run through ctest, or point it at tests/golden");
-    snprintf(dir, sizeof dir, "%s/%s", golden, folder);
     DIR *d = opendir(dir);
     if (!d) fail_msg("%s: no such folder", dir);
     for (struct dirent *e; (e = readdir(d));) {
@@ -103,6 +99,15 @@ int test_golden_files(const char *folder, const char *suffix, char path[TEST_FIL
     closedir(d);
     qsort(path, (size_t)n, sizeof path[0], by_name);
     return n;
+}
+
+int test_golden_files(const char *folder, const char *suffix, char path[TEST_FILES_MAX][512])
+{
+    const char *golden = getenv("WEFT_GOLDEN");
+    char dir[256];
+    if (!golden) fail_msg("WEFT_GOLDEN is not set; run through ctest, or point it at tests/golden");
+    snprintf(dir, sizeof dir, "%s/%s", golden, folder);
+    return test_files(dir, suffix, path);
 }
 
 int test_golden_attention(char path[TEST_FILES_MAX][512])

@@ -32,8 +32,9 @@ test_verdict test_verify(const test_run *r, int ranks, const char *dir, const ch
 weft_status test_verify_rank(weft_ctx *ctx, weft_world *world, const test_run *r, const char *dir, const char *path,
                              test_verdict *out);
 
-/* Paths of the golden files whose name ends with `suffix`, below $WEFT_GOLDEN/`folder`, sorted. */
+/* Paths of what is in a folder and has a name that ends with `suffix`, sorted; and below $WEFT_GOLDEN/`folder`. */
 enum { TEST_FILES_MAX = 64 };
+int test_files(const char *dir, const char *suffix, char path[TEST_FILES_MAX][512]);
 int test_golden_files(const char *folder, const char *suffix, char path[TEST_FILES_MAX][512]);
 /* The attention cases; fails the test when there are fewer than the tree holds. */
 int test_golden_attention(char path[TEST_FILES_MAX][512]);

@@ -37,7 +37,8 @@ static inline double case_weight(const weft_spec *s, int64_t i)
     return strstr(s->name, "bias") ? 0.3 * z : 1 + 0.2 * z;
 }
 
-static inline void case_write_model(const char *dir, const weft_model_config *c)
+static inline void case_write_weights(const char *dir, const weft_model_config *c,
+                                      double (*weight)(const weft_spec *s, int64_t i))
 {
     weft_ctx ctx;
     weft_arena *arena;
@@ -56,9 +57,14 @@ static inline void case_write_model(const char *dir, const weft_model_config *c)
     assert_ok(weft_model_whole_spec(c, arena, &spec, &n));
     assert_ok(WEFT_NEW(arena, weft_model_params(c), "test", &w));
     for (int t = 0; t < n; t++)
-        for (int64_t i = 0; i < spec[t].count; i++) w[spec[t].offset + i] = case_weight(&spec[t], i);
+        for (int64_t i = 0; i < spec[t].count; i++) w[spec[t].offset + i] = weight(&spec[t], i);
     assert_ok(weft_ckpt_save_weights(dir, spec, n, w, WEFT_F64, WEFT_F64, 0));
     weft_arena_destroy(arena);
+}
+
+static inline void case_write_model(const char *dir, const weft_model_config *c)
+{
+    case_write_weights(dir, c, case_weight);
 }
 
 /* B rows, some labels missing; with documents in every row where `docs`. */
