@@ -15,6 +15,7 @@ typedef struct run_case { /* of a layout; what the run that was not interrupted 
     const char *words;
     double loss[STEPS], lr[STEPS];
     int64_t sequence[STEPS]; /* the next, after a step */
+    weft_numerics numerics;  /* as they were saved */
 } run_case;
 
 typedef struct play {
@@ -24,7 +25,7 @@ typedef struct play {
     double loss[STEPS], lr[STEPS];
     int64_t sequence[STEPS];
     weft_train_state state; /* as it was loaded */
-    int64_t updates;
+    weft_numerics numerics; /* as they were saved or loaded */
 } play;
 
 static test_dir resume_dir;
@@ -44,7 +45,9 @@ static inline weft_status play_steps(play *p, weft_trainer *t, bool root)
         weft_record r;
         WEFT_TRY(weft_trainer_step(t, &r));
         if (root) p->loss[s] = r.loss, p->lr[s] = r.lr, p->sequence[s] = t->state.sequence;
-        if (s + 1 == SAVED_AT && !p->from) WEFT_TRY(weft_trainer_save(t, p->loaded));
+        if (s + 1 != SAVED_AT || p->from) continue;
+        if (root) p->numerics = t->numerics;
+        WEFT_TRY(weft_trainer_save(t, p->loaded));
     }
     return p->end ? weft_trainer_save(t, p->end) : WEFT_OK;
 }
@@ -57,7 +60,7 @@ static inline weft_status play_body(weft_ctx *ctx, weft_world *world, void *ud)
     weft_world_set_timeout(world, 60);
     WEFT_TRY(weft_trainer_create(&t, world, p->run));
     weft_status st = p->from ? weft_trainer_resume(t, p->from, &differs) : WEFT_OK;
-    if (st >= 0 && ctx->rank == 0) p->state = t->state, p->updates = t->numerics.updates;
+    if (st >= 0 && ctx->rank == 0) p->state = t->state, p->numerics = t->numerics;
     if (st >= 0 && p->from && p->loaded) st = weft_trainer_save(t, p->loaded);
     if (st >= 0) st = play_steps(p, t, ctx->rank == 0);
     weft_text_free(&differs);
@@ -154,7 +157,17 @@ static inline void whole_run(run_case *c, const char *words, const char *name)
     c->words = words;
     memcpy(c->loss, p.loss, sizeof c->loss);
     memcpy(c->lr, p.lr, sizeof c->lr);
+    c->numerics = p.numerics;
+    assert_true(p.lr[0] < p.lr[1] && p.lr[3] > p.lr[4]); /* it has a place in the schedule that could be lost */
     memcpy(c->sequence, p.sequence, sizeof c->sequence);
+}
+
+static inline bool same_numerics(const weft_numerics *a, const weft_numerics *b, bool scale)
+{
+    const weft_scaler *x = &a->scaler, *y = &b->scaler;
+    return a->updates == b->updates && a->skips == b->skips && x->skipped == y->skipped &&
+           a->spike.seen == b->spike.seen && a->spike.mean == b->spike.mean && a->spike.variance == b->spike.variance &&
+           (!scale || (x->scale == y->scale && x->good == y->good));
 }
 
 /* From the checkpoint `name`-saved of `c` under the layout `words`. limit: of the next loss; at_end: of weights and
@@ -171,7 +184,8 @@ static inline void goes_on(const run_case *c, const char *name, const char *word
     snprintf(again, sizeof again, "%s/again-%d", resume_dir.path, turn++);
     play p = {.from = saved, .loaded = loaded, .end = again, .first = SAVED_AT, .steps = STEPS};
     play_run(&p, words);
-    if (p.state.step != SAVED_AT || p.updates != SAVED_AT || p.state.sequence != c->sequence[SAVED_AT - 1] ||
+    if (!same_numerics(&p.numerics, &c->numerics, same)) fail_msg("%s: with another loss scale or mean loss", what);
+    if (p.state.step != SAVED_AT || p.numerics.updates + p.numerics.skips != SAVED_AT || p.state.sequence != c->sequence[SAVED_AT - 1] ||
         p.state.tokens != 33 * c->sequence[SAVED_AT - 1])
         fail_msg("%s: step %lld, sequence %lld, %lld tokens", what, (long long)p.state.step,
                  (long long)p.state.sequence, (long long)p.state.tokens);

@@ -157,6 +157,24 @@ static void dropout_is_the_same_on_any_layout(void **state)
     free(one.weights);
 }
 
+/* The same sequence and the same weights in every step: only what is dropped can be another. */
+static void every_step_drops_anew(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"--attention-dropout", "--residual-dropout", "--embedding-dropout"};
+    char text[34], path[600];
+    for (int i = 0; i < 34; i++) text[i] = (char)('a' + i * i % 23);
+    snprintf(path, sizeof path, "%s", test_dir_file(&dir, "one.txt"));
+    test_write_raw(path, text, sizeof text);
+    for (int k = 0; k < 3; k++)
+        for (int on = 0; on < 2; on++) {
+            result r = run(1, W("--data", path, "--global-batch-size", "1", "--lr", "0", kinds[k], on ? "0.2" : "0"));
+            for (int s = 1; s < STEPS; s++)
+                if ((r.loss[s] == r.loss[0]) == on) fail_msg("%s %d: step %d, loss %.17g", kinds[k], on, s, r.loss[s]);
+            free(r.weights);
+        }
+}
+
 static void nothing_is_allocated_after_the_first_step(void **state)
 {
     (void)state;
@@ -323,6 +341,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout_gives_the_same_step), cmocka_unit_test(documents),
         cmocka_unit_test(dropout_is_the_same_on_any_layout),
+        cmocka_unit_test(every_step_drops_anew),
                                        cmocka_unit_test(nothing_is_allocated_after_the_first_step),
                                        cmocka_unit_test(the_same_run_twice_is_the_same_bits),
                                        cmocka_unit_test(sums_in_any_way_give_the_same_bits),
