@@ -302,13 +302,20 @@ static void windows_that_a_family_has_no_key_for(void **state)
     assert_null(text.data);
 }
 
-/* What is written reads back to the same config, for each family and RoPE type. */
+static int times(const char *text, const char *part)
+{
+    int n = 0;
+    for (; (text = strstr(text, part)); text += strlen(part)) n++;
+    return n;
+}
+
+/* What is written reads back to the same config, for each family and RoPE type; a reader of either spelling finds it. */
 static void g34_writing_and_reading_back_is_the_identity(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
         {"llama", "\"attention_bias\":true,\"mlp_bias\":true,\"eos_token_id\":[3,4]"},
-        {"llama", "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}"},
+        {"llama", "\"rope_theta\":500000,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}"},
         {"llama", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"attention_factor\":1.25,\"beta_fast\":16}"},
         {"llama", "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
                   "\"original_max_position_embeddings\":64},\"tie_word_embeddings\":true"},
@@ -330,6 +337,8 @@ static void g34_writing_and_reading_back_is_the_identity(void **state)
         assert_non_null(f);
         fputs(text.data, f);
         fclose(f);
+        assert_int_equal(times(text.data, "\"rope_theta\""), strcmp(cases[i][0], "gpt2") ? 2 : 0);
+        assert_int_equal(times(text.data, "\"factor\""), a.rope.type > WEFT_ROPE_PLAIN ? 2 : 0);
         weft_text_free(&text);
         assert_ok(weft_model_config_read(&b, path));
         assert_memory_equal(&a, &b, sizeof a);
