@@ -242,8 +242,8 @@ static weft_status read_window(const weft__cfg *r, const weft__family *f, weft_m
 
 /* ---- the rest --------------------------------------------------------------------------------------- */
 
-/* An id, or a list of which the first counts. One beyond the vocabulary is of no token that could come up: a small model
- * often keeps the default of its large sister (gpt2's 50256), and is told (weft_model_config_unknown). */
+/* An id, or a list of which the first counts. One beyond the vocabulary is of no token that could come up: a small
+ * model often keeps the default of its large sister (gpt2's 50256), and is told (weft_model_config_unknown). */
 static weft_status read_id(const weft__cfg *r, const char *key, int64_t V, int64_t *out)
 {
     const json_t *v = weft__cfg_get(r, key);

@@ -42,8 +42,8 @@ static void some_others_hold(void **state)
         failed += failures_of(row);
     }
     for (int p = 0; p < PRECISIONS; p++)
-        print_message("%s: at most %.1e, %.1e, %.1e, %.1e in nll, gradients, losses, norms\n", precisions[p], worst[p][NLL],
-                      worst[p][GRADIENT], worst[p][LOSS], worst[p][NORM]);
+        print_message("%s: at most %.1e, %.1e, %.1e, %.1e in nll, gradients, losses, norms\n", precisions[p],
+                      worst[p][NLL], worst[p][GRADIENT], worst[p][LOSS], worst[p][NORM]);
     assert_int_equal(failed, 0);
 }
 

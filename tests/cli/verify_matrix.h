@@ -315,8 +315,8 @@ static inline verdict run_row(matrix *m, const int *row, mode x)
         char words[900];
         words_of(row, words, sizeof words);
         print_error("%s %s%s: exit %d, %d nll, %d gradients, %d losses, %d norms; %s\n", m->model[row[MODEL]].name,
-                    precisions[precision_of(row, x)], words, code, v.found[NLL], v.found[GRADIENT], v.found[LOSS], v.found[NORM],
-                    v.said);
+                    precisions[precision_of(row, x)], words, code, v.found[NLL], v.found[GRADIENT],
+                    v.found[LOSS], v.found[NORM], v.said);
     }
     return v;
 }

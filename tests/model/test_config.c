@@ -309,7 +309,8 @@ static int times(const char *text, const char *part)
     return n;
 }
 
-/* What is written reads back to the same config, for each family and RoPE type; a reader of either spelling finds it. */
+/* What is written reads back to the same config, for each family and RoPE type; a reader of either spelling finds it.
+ * */
 static void g34_writing_and_reading_back_is_the_identity(void **state)
 {
     (void)state;

@@ -185,7 +185,8 @@ static inline void goes_on(const run_case *c, const char *name, const char *word
     play p = {.from = saved, .loaded = loaded, .end = again, .first = SAVED_AT, .steps = STEPS};
     play_run(&p, words);
     if (!same_numerics(&p.numerics, &c->numerics, same)) fail_msg("%s: with another loss scale or mean loss", what);
-    if (p.state.step != SAVED_AT || p.numerics.updates + p.numerics.skips != SAVED_AT || p.state.sequence != c->sequence[SAVED_AT - 1] ||
+    if (p.state.step != SAVED_AT || p.numerics.updates + p.numerics.skips != SAVED_AT ||
+        p.state.sequence != c->sequence[SAVED_AT - 1] ||
         p.state.tokens != 33 * c->sequence[SAVED_AT - 1])
         fail_msg("%s: step %lld, sequence %lld, %lld tokens", what, (long long)p.state.step,
                  (long long)p.state.sequence, (long long)p.state.tokens);

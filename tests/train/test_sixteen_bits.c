@@ -1,6 +1,6 @@
 /* labels: small tsan */
-/* `weft verify` in 16 bits: a dynamic loss scale under which gradients overflow is halved until they do not, on all ranks
- * together, and no further; a scale that was given is kept. Sums over micro-batches and ranks are fp32 (G31). */
+/* `weft verify` in 16 bits: a dynamic loss scale under which gradients overflow is halved until they do not, on all
+ * ranks together, and no further; a scale that was given is kept. Sums over micro-batches and ranks are fp32 (G31). */
 #include "pipeline_case.h"
 
 static test_dir dir;
