@@ -261,6 +261,35 @@ static void adamw_moments_die_out_body(const weft_kern *k)
 }
 ON_EACH(adamw_moments_die_out)
 
+/* Norms do not depend on the size of a row: numbers of which the squares, or the sum, are beyond float give what they
+ * give 2^-100 times as large. They explode, and a row of zeros would hide that. */
+static void norms_of_huge_rows_body(const weft_kern *k)
+{
+    enum { N = 21 };
+    static const weft_prec precs[] = {WEFT_PREC_F32, WEFT_PREC_BF16};
+    float x[2][N], w[N], b[N] = {0}, mean, rstd[2], wide[2][N];
+    uint32_t y[2][N], keep[N];
+    for (int i = 0; i < N; i++) {
+        x[1][i] = (float)(i % 5 + 1) * 0x1p25f, w[i] = (float)(1 + i % 3); /* exact in bf16 */
+        x[0][i] = x[1][i] * 0x1p100f;
+    }
+    for (int p = 0; p < 2; p++) {
+        const weft_kern_ops *op = &k->op[precs[p]];
+        for (int norm = 0; norm < 3; norm++) {
+            for (int i = 0; i < 2; i++) {
+                if (norm == 0) op->rmsnorm_fwd(y[i], N, &rstd[i], x[i], N, w, 1, N, 1e-5, 1);
+                else if (norm == 1) op->layernorm_fwd(y[i], N, &mean, &rstd[i], x[i], N, w, b, 1, N, 1e-5, 1);
+                else op->to_compute(y[i], x[i], N, 1), op->headnorm_fwd(y[i], N, keep, &rstd[i], w, 1, 1, N, 1e-5, 1);
+                op->to_real(wide[i], y[i], N, 1);
+            }
+            for (int i = 0; i < N; i++)
+                assert_at_most(fabs((double)wide[0][i] - (double)wide[1][i]), 1e-2 * fabs((double)wide[1][i]) + 1e-4);
+            assert_true(wide[1][4] > 1);
+        }
+    }
+}
+ON_EACH(norms_of_huge_rows)
+
 /* ---- whole arrays ------------------------------------------------------------------------------------ */
 
 static void sumsq_is_exact_where_it_can_be_body(const weft_kern *k)
@@ -369,6 +398,7 @@ int main(void)
         cmocka_unit_test(adamw_first_step_is_the_sign),
         cmocka_unit_test(adamw_of_a_shard_is_a_shard_of_adamw),
         cmocka_unit_test(adamw_moments_die_out),
+        cmocka_unit_test(norms_of_huge_rows),
         cmocka_unit_test(sumsq_is_exact_where_it_can_be),
         cmocka_unit_test(sixteen_bits_survive_conversion),
         cmocka_unit_test(rounding_equals_the_scalar_one),

@@ -55,15 +55,28 @@ void NAME(rmsnorm_bwd)(void *dx, int64_t dx_ld, void *dw, const void *dy, int64_
     add_blocks(dw, work, blocks, n);
 }
 
-static float NAME(headnorm_head)(C *x, C *keep, const float *w, int64_t n, double eps)
+static double NAME(head_sumsq)(const C *x, int64_t n)
 {
     V acc = vzero();
     for (int64_t i = 0; i < n; i += VLEN) {
         const V v = LD(x + i, n - i);
         acc = vfma(v, v, acc);
     }
+    double sum = (double)vsum(acc);
+    if (isfinite(sum)) return sum;
+    sum = 0; /* rows.h: row_sumsq_wide */
+    for (int64_t i = 0; i < n; i += VLEN) {
+        float part[VLEN]; /* 0 past the end */
+        vstore(part, LD(x + i, n - i));
+        sum += row_sumsq_wide(part, 0, VLEN);
+    }
+    return sum;
+}
+
+static float NAME(headnorm_head)(C *x, C *keep, const float *w, int64_t n, double eps)
+{
     memcpy(keep, x, (size_t)n * sizeof *x);
-    const float s = (float)(1 / sqrt((double)vsum(acc) / (double)n + eps));
+    const float s = (float)(1 / sqrt(NAME(head_sumsq)(x, n) / (double)n + eps));
     for (int64_t i = 0; i < n; i += VLEN)
         ST(x + i, vmul(vmul(LD(x + i, n - i), vset(s)), vld(w + i, n - i)), n - i);
     return s;

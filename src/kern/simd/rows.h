@@ -3,6 +3,8 @@
 #ifndef WEFT_KERN_SIMD_ROWS_H
 #define WEFT_KERN_SIMD_ROWS_H
 
+#include <math.h>
+
 /* The first min(left, VLEN) elements. */
 static inline V vld(const float *p, int64_t left) { return left >= VLEN ? vload(p) : vloadn(p, left); }
 static inline void vst(float *p, V a, int64_t left)
@@ -14,6 +16,21 @@ static inline void vst(float *p, V a, int64_t left)
 /* Sums of a row: four vectors side by side hide the latency of addition; float sums are short (SUM_CHUNK
  * elements) and add up in double, so the error does not grow with the row. */
 enum { SUM_CHUNK = 2048 };
+
+/* The same sums in double, for rows of which they are no floats. An infinite sum of squares made rstd 0, and a row of
+ * numbers that explode a row of zeros. */
+static inline double row_sum_wide(const float *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+    return sum;
+}
+static inline double row_sumsq_wide(const float *x, float shift, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += ((double)x[i] - (double)shift) * ((double)x[i] - (double)shift);
+    return sum;
+}
 
 /* sum (x - shift)^2 */
 static inline double row_sumsq(const float *x, float shift, int64_t n)
@@ -35,7 +52,7 @@ static inline double row_sumsq(const float *x, float shift, int64_t n)
         }
         sum += (double)vsum(vadd(vadd(acc[0], acc[1]), vadd(acc[2], acc[3])));
     }
-    return sum;
+    return isfinite(sum) ? sum : row_sumsq_wide(x, shift, n);
 }
 
 static inline double row_sum(const float *x, int64_t n)
@@ -47,7 +64,7 @@ static inline double row_sum(const float *x, int64_t n)
         for (int64_t i = c; i < end; i += VLEN) acc = vadd(acc, vld(x + i, end - i));
         sum += (double)vsum(acc);
     }
-    return sum;
+    return isfinite(sum) ? sum : row_sum_wide(x, n);
 }
 
 /* dst[i] += sum_b part[b, i], the blocks in order, in double. */
