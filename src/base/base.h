@@ -17,6 +17,7 @@
 #include "base/text.h"     /* growing strings, suggestions, sizes with suffixes          */
 #include "base/hash.h"     /* checksums of files                                        */
 #include "base/file.h"     /* mapped for reading, replaced whole for writing              */
+#include "base/spill.h"    /* blocks outside of the working memory, moved by a thread  */
 #include "base/opt.h"      /* the option table: flags, YAML, help, record               */
 #include "base/ctx.h"      /* one rank's bundle of the above                            */
 

@@ -3,7 +3,7 @@
 
 static const char *const names[WEFT_PARTS] = {"other",      "data",      "embedding", "norm",     "rotation",
                                               "activation", "residual",  "bias",      "products", "attention",
-                                              "loss",       "optimizer", "guard", "exchange"};
+                                              "loss",       "optimizer", "guard", "exchange", "offload"};
 
 const char *weft_part_name(weft_part part) { return part >= 0 && part < WEFT_PARTS ? names[part] : "unknown"; }
 

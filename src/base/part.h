@@ -23,6 +23,7 @@ typedef enum weft_part {
     WEFT_PART_OPTIMIZER,  /* norm, update, zeroing of gradients, 16-bit copies of weights */
     WEFT_PART_GUARD,      /* looking for numbers that are not finite or too large */
     WEFT_PART_EXCHANGE,   /* standing still for other ranks */
+    WEFT_PART_OFFLOAD,    /* standing still for blocks that lie outside of the working memory */
     WEFT_PARTS
 } weft_part;
 

@@ -32,7 +32,7 @@ static void print_parts(const weft_step_bench *r)
 
 static void print_text(const weft_cli *cli, const weft_step_bench *r)
 {
-    char memory[32], resident[32];
+    char memory[32], resident[32], file[32];
     double rest = r->seconds - r->part[WEFT_PART_PRODUCTS] - r->part[WEFT_PART_ATTENTION];
     weft_say("model     %s, %lld parameters, %s, %lld tokens a step, %d thread%s, kernels %s\n", cli->options.family,
              (long long)r->params, cli->options.precision, (long long)r->tokens, r->threads, r->threads > 1 ? "s" : "",
@@ -40,8 +40,9 @@ static void print_text(const weft_cli *cli, const weft_step_bench *r)
     weft_say("attention %s", r->plan.data ? r->plan.data : "\n");
     weft_say("step      %.2f ms (spread %.1f %% of %lld), %.0f tokens/s, %.1f GFLOP/s\n", 1e3 * r->seconds,
              1e2 * r->spread, (long long)r->repeats, (double)r->tokens / r->seconds, r->flops / r->seconds / 1e9);
-    weft_say("memory    %s by account, %s resident\n", weft_format_bytes(r->memory_bytes, memory, sizeof memory),
-             weft_format_bytes(r->resident_bytes, resident, sizeof resident));
+    weft_say("memory    %s by account, %s resident%s%s\n", weft_format_bytes(r->memory_bytes, memory, sizeof memory),
+             weft_format_bytes(r->resident_bytes, resident, sizeof resident), r->file_bytes > 0 ? "; in a file " : "",
+             r->file_bytes > 0 ? weft_format_bytes(r->file_bytes, file, sizeof file) : "");
     print_parts(r);
     weft_say("\nproducts  %lld a step; alone %.2f ms, which is %.3f of their time in the step\n",
              (long long)r->products, 1e3 * r->products_alone, r->products_alone / r->part[WEFT_PART_PRODUCTS]);
@@ -52,11 +53,13 @@ static void print_jsonl(const weft_cli *cli, const weft_step_bench *r)
 {
     printf("{\"family\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"params\": %lld, \"tokens\": %lld, "
            "\"seconds\": %.9g, "
-           "\"spread\": %.4g, \"flops\": %.6g, \"memory\": %.0f, \"resident\": %.0f, \"products_alone\": %.9g, "
+           "\"spread\": %.4g, \"flops\": %.6g, \"memory\": %.0f, \"resident\": %.0f, \"file\": %.0f, "
+           "\"products_alone\": %.9g, "
            "\"loss\": %.9g, "
            "\"parts\": {",
            cli->options.family, cli->options.precision, r->threads, (long long)r->params, (long long)r->tokens,
-           r->seconds, r->spread, r->flops, r->memory_bytes, r->resident_bytes, r->products_alone, r->loss);
+           r->seconds, r->spread, r->flops, r->memory_bytes, r->resident_bytes, r->file_bytes, r->products_alone,
+           r->loss);
     for (int i = 0; i < WEFT_PARTS; i++)
         printf("%s\"%s\": %.9g", i ? ", " : "", weft_part_name((weft_part)i), r->part[i]);
     printf("}}\n");

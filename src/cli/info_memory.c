@@ -50,6 +50,7 @@ static weft_status plan_place(const weft_cli *cli, const weft_kern *kern, weft_c
     int64_t micros;
     WEFT_TRY(weft_run_model_config(run, &config));
     WEFT_TRY(weft_run_accumulation(run, &micros));
+    WEFT_TRY(weft_run_check_offload(run, &config, micros));
     const weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch,
                                     .micros = micros, .train = true};
     const weft_memory_ask ask = {
@@ -66,7 +67,8 @@ static void add_jsonl(weft_text *t, const place *x)
     weft_text_add(t, "{\"stage\":%d,\"part\":%d", x->stage, x->part);
     for (int k = 0; k < WEFT_MEMORY_KINDS; k++)
         weft_text_add(t, ",\"%s\":%lld", weft_memory_name((weft_memory_kind)k), (long long)x->memory.bytes[k]);
-    weft_text_add(t, ",\"sum\":%lld}\n", (long long)weft_memory_total(&x->memory));
+    weft_text_add(t, ",\"sum\":%lld,\"file\":%lld}\n", (long long)weft_memory_total(&x->memory),
+                  (long long)x->memory.file);
 }
 
 static void add_row(weft_text *t, const char *name, int64_t most, int64_t least, bool both)
@@ -101,6 +103,7 @@ static void add_table(weft_text *t, const weft_cli *cli, const place *most, cons
         if (most->memory.bytes[k] || least->memory.bytes[k])
             add_row(t, weft_memory_name((weft_memory_kind)k), most->memory.bytes[k], least->memory.bytes[k], both);
     add_row(t, "sum", weft_memory_total(&most->memory), weft_memory_total(&least->memory), both);
+    if (most->memory.file || least->memory.file) add_row(t, "in a file", most->memory.file, least->memory.file, both);
 }
 
 static weft_status add_all(const weft_cli *cli, const weft_kern *kern, weft_comm *any, const int64_t *checkpoint,

@@ -14,6 +14,7 @@ void weft_add_memory_plan(const weft_memory_report *r, weft_text *t)
         weft_text_add(t, "%s%s %s", before, weft_memory_name((weft_memory_kind)k), size_of(r->needed.bytes[k], buf));
         before = ", ";
     }
+    if (r->needed.file) weft_text_add(t, "; %s in a file", size_of(r->needed.file, buf));
     weft_text_add(t, "\n");
 }
 
@@ -47,6 +48,8 @@ void weft_print_memory(const weft_memory_report *r)
         sum.most += r->most.bytes[k];
     }
     add_line(&t, spread, &sum);
+    if (r->most.file)
+        add_line(&t, spread, &(line){"in a file", r->counted.file, r->planned.file, r->least.file, r->most.file});
     add_line(&t, spread, &(line){"resident", r->resident, 0, r->least_resident, r->resident});
     weft_print_lines(t.data ? t.data : "", 0);
     weft_text_free(&t);

@@ -8,6 +8,7 @@
 #include "comm/reduce.h"
 #include "comm/world.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* A set of transfers that are waited for together. They use the world's own requests: collectives of a rank follow one
@@ -265,6 +266,13 @@ weft_status weft_barrier(weft_comm *c)
     return WEFT_OK;
 }
 
+/* An agreement over a part of these ranks may have named it before. */
+static bool names_a_rank(const char *message)
+{
+    int n = 0;
+    return sscanf(message, "rank %*d: %n", &n) == 0 && n > 0;
+}
+
 weft_status weft_agree(weft_comm *c, weft_status mine)
 {
     /* worst; first that is bad */
@@ -276,6 +284,7 @@ weft_status weft_agree(weft_comm *c, weft_status mine)
     int first = (int)x[1];
     WEFT_TRY(weft_broadcast(c, message, sizeof message, first));
     if (status < 0) return (weft_status)x[0];
+    if (names_a_rank(message)) return weft_fail((weft_status)x[0], "%s", message);
     return weft_fail((weft_status)x[0], "rank %d: %s", weft_comm_member(c, first), message);
 }
 

@@ -135,6 +135,7 @@ void weft_world_cpus(const weft_world *w, int *cpus, int *sharers);
 /* Seconds that a wait lasts at most; default 120, in simulated worlds none: a dead-lock is found without. Refuses what
  * is not above 0. Time in which this process was suspended does not count. LOCAL */
 weft_status weft_world_set_timeout(weft_world *w, double seconds);
+double weft_world_timeout(const weft_world *w); /* for waits of this rank that are not comm's. LOCAL */
 
 /* What this rank is doing, for error messages of others: op is a string constant. LOCAL, cheap. */
 void weft_place(weft_world *w, const char *op, int layer, int step);

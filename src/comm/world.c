@@ -341,6 +341,8 @@ weft_status weft_world_set_timeout(weft_world *w, double seconds)
     return WEFT_OK;
 }
 
+double weft_world_timeout(const weft_world *w) { return w->timeout; }
+
 void weft_place(weft_world *w, const char *op, int layer, int step)
 {
     w->op = op;

@@ -28,6 +28,11 @@ static weft_status check_options(const weft_model_options *o)
                          (int)o->recompute, (long long)o->mlp_rows, WEFT_RECOMPUTE_MODES - 1);
     if (o->prec >= WEFT_PREC_COUNT)
         return weft_fail(WEFT_ERR_REFUSED, "model: precision %d; fp64, fp32, bf16 and fp16 exist", (int)o->prec);
+    if (o->offload < 0 || o->offload >= WEFT_OFFLOADS || (o->offload == WEFT_OFFLOAD_FILE && !o->offload_folder))
+        return weft_fail(WEFT_ERR_REFUSED, "model: offload %d; 0 to %d work, %d with a folder", (int)o->offload,
+                         WEFT_OFFLOADS - 1, WEFT_OFFLOAD_FILE);
+    if (o->offload != WEFT_OFFLOAD_NONE && !o->train)
+        return weft_fail(WEFT_ERR_REFUSED, "model: offload without train, which keeps no inputs of layers; leave it out");
     return WEFT_OK;
 }
 
@@ -106,7 +111,7 @@ static void set_tile(weft_model *m, int64_t rows)
     m->tile = (m->share.tps > 1 ? weft_min_i64(of_share, m->tp.chunk) : of_share) * m->tp.shares;
 }
 
-static weft_status alloc_all(weft_model *m, int64_t mlp_rows)
+static weft_status alloc_all(weft_model *m, const weft_model_options *o)
 {
     int64_t largest;
     if (!weft_mul_i64(m->rows_max, weft__widest(m), &largest) || largest > INT64_MAX / (int64_t)sizeof(double))
@@ -114,7 +119,8 @@ static weft_status alloc_all(weft_model *m, int64_t mlp_rows)
                          (long long)m->rows_max, (long long)weft__widest(m));
     WEFT_TRY(alloc_parameters(m));
     WEFT_TRY(weft__tp_alloc(m, m->rows_max));
-    set_tile(m, mlp_rows);
+    set_tile(m, o->mlp_rows);
+    WEFT_TRY(weft__offload_alloc(m, o));
     return weft__slots_alloc(m);
 }
 
@@ -183,6 +189,7 @@ static weft_status create_local(weft_model **out, weft_ctx *ctx, const weft_mode
         return st;
     }
     (*out)->arena = arena;
+    WEFT_TRY(weft_arena_create(&(*out)->pool, &ctx->mem, "offload", NULL));
     return weft_arena_create(&(*out)->buffers, &ctx->mem, "model", NULL);
 }
 
@@ -215,7 +222,7 @@ weft_status weft__model_size(weft_model *m, const weft_model_config *config, con
     m->layout = o->layout;
     m->T = o->T;
     m->rows_max = weft_shard_max_rows(o->layout, o->B, o->T, cp_ranks);
-    return alloc_all(m, o->mlp_rows);
+    return alloc_all(m, o);
 }
 
 static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm,
@@ -228,7 +235,8 @@ static weft_status fill(weft_model *m, weft_ctx *ctx, const weft_kern *kern, wef
     m->gemm = gemm;
     m->cp = place->cp;
     if (share.tps > 1) m->tp.comm = place->tp;
-    return weft__model_size(m, config, &share, o, weft_comm_size(m->cp));
+    WEFT_TRY(weft__model_size(m, config, &share, o, weft_comm_size(m->cp)));
+    return weft__offload_open(m);
 }
 
 /* Over cp, then over tp, whose groups have a rank of every group of cp each. */
@@ -258,6 +266,8 @@ void weft_model_destroy(weft_model *m)
 {
     if (!m) return;
     for (int i = 0; i < m->plans; i++) weft_cp_plan_destroy(m->plan[i]);
+    weft__offload_close(m); /* its thread reads and writes buffers */
+    weft_arena_destroy(m->pool);
     weft_arena_destroy(m->buffers);
     weft_arena_destroy(m->arena); /* the model itself lies in it */
 }

@@ -68,6 +68,11 @@ typedef enum { WEFT_RECOMPUTE_NONE, WEFT_RECOMPUTE_ATTENTION, WEFT_RECOMPUTE_BLO
 const char *weft_recompute_name(weft_recompute mode);
 bool weft_recompute_parse(const char *s, weft_recompute *out);
 
+/* Where the inputs of layers lie from their forward to their backward passes: with the rest of the activations; in a
+ * pool of the host; in a file without a name. */
+typedef enum { WEFT_OFFLOAD_NONE, WEFT_OFFLOAD_HOST, WEFT_OFFLOAD_FILE, WEFT_OFFLOADS } weft_offload;
+const char *weft_offload_name(weft_offload where);
+
 typedef struct weft_model_options {
     weft_prec prec;
     int64_t B, T, max_docs;  /* of one micro-batch, whole sequences */
@@ -81,6 +86,8 @@ typedef struct weft_model_options {
     bool keep_attention;     /* with recompute: o, m, l (and what the plan keeps) stay, and attention runs once */
     int64_t mlp_rows;        /* rows for which what is as wide as F exists at once; 0: all */
     int slots;               /* micro-batches alive at once: each has its activations of the layers of the stage */
+    weft_offload offload;    /* with train; acts where weft_model_offloads says so */
+    const char *offload_folder; /* of the file */
 } weft_model_options;
 
 /* Where this rank's part of the model stands: which layers (its stage of the pipeline), which heads, columns of the
@@ -118,6 +125,11 @@ typedef struct weft_layer_attention { weft_cp_problem problem; int64_t first_lay
 int weft_model_attention(const weft_model_config *config, const weft_model_share *share,
                          const weft_model_options *options, weft_layer_attention out[2]);
 
+/* Whether inputs of a stage's layers are offloaded: of more than two, which are alive at once, some need no buffer. LOCAL,
+ * pure */
+bool weft_model_offloads(const weft_model_config *config, const weft_model_share *share,
+                         const weft_model_options *options);
+
 /* COLLECTIVE over tp x cp (plans agree). */
 weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *kern, weft_gemm *gemm,
                               const weft_model_place *place, const weft_model_config *config,
@@ -131,6 +143,7 @@ typedef struct weft_model_sizes {
     weft_mem account;
     size_t attention;
     int64_t bucket, summed; /* elements of the largest range that backward announces; of gradients that tp adds up */
+    int64_t file;           /* bytes of the file of offloaded inputs */
 } weft_model_sizes;
 weft_status weft_model_preview(weft_model_sizes *out, const weft_kern *kern, weft_comm *any, int threads,
                                const weft_model_config *config, const weft_model_share *share,
@@ -146,6 +159,8 @@ weft_status weft_model_whole_spec(const weft_model_config *config, weft_arena *a
 void *weft_model_weights(weft_model *model);   /* (R) */
 void *weft_model_gradients(weft_model *model); /* (R); NULL without train */
 int64_t weft_model_weight_count(const weft_model *model);
+int64_t weft_model_file_bytes(const weft_model *model); /* of its file of offloaded inputs; 0: none */
+bool weft_model_copies_input(const weft_model *model); /* micro->input is not needed after the forward pass */
 /* Random weights by address: normal(0, 0.02), residual projections / sqrt(2L), norms 1, biases 0. LOCAL */
 void weft_model_init_weights(weft_model *model, uint64_t seed);
 /* After weights changed: makes the C copies. LOCAL */
@@ -164,7 +179,9 @@ typedef struct weft_micro {
     const weft_shard *shard;
     const int32_t *token, *target; /* target < 0: no label */
     uint32_t step;                 /* optimizer step, for dropout's addresses */
-    void *input;   /* a stage but the first: its input, needed until the backward pass; overwritten if none follows */
+    /* a stage but the first: its input, needed until the backward pass unless weft_model_copies_input;
+     * overwritten if no backward pass follows */
+    void *input;
     void *output;  /* a stage but the last: where its output goes */
 } weft_micro;
 /* Of a micro-batch of B sequences, whatever its documents. LOCAL */

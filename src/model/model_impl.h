@@ -128,6 +128,8 @@ typedef struct weft__scratch { /* one set for all layers */
     void *work;  /* of the kernels */
 } weft__scratch;
 
+typedef struct weft__offload weft__offload; /* offload.c */
+
 typedef struct weft__pass weft__pass;
 struct weft__pass { /* one walk through the layers over `rows` rows: a micro-batch, or a decoder's chunk */
     weft_model *m;
@@ -187,6 +189,7 @@ struct weft_model {
 
     weft_arena *arena;       /* tables and plans */
     weft_arena *buffers;     /* what grows with the model or the batch; of a preview, addresses that nobody owns */
+    weft_arena *pool;        /* offloaded inputs, if they lie in memory; of a preview likewise */
     weft_spec *spec;
     weft__layer *layer;
     weft__params par;
@@ -200,6 +203,7 @@ struct weft_model {
     int slots;
     weft__slot *slot;
     weft__acts again;        /* one set for all layers and slots: what no layer keeps */
+    weft__offload *offload;  /* NULL: inputs stay in memory */
     weft__scratch scratch;   /* dx only without a pipeline: there it is what travels */
     int64_t *index;          /* [S] */
 
@@ -286,6 +290,19 @@ int weft__kept_groups(const weft_model *m);
 weft_status weft__slots_alloc(weft_model *m);
 /* What plans keep; their size is theirs to say, so it comes after them. */
 weft_status weft__slots_alloc_kept(weft_model *m);
+
+/* ---- offloaded inputs (offload.c); all but the first three do nothing without them ------------------------- */
+
+weft_status weft__offload_alloc(weft_model *m, const weft_model_options *o);
+weft_status weft__offload_open(weft_model *m); /* the thread, and the file: not of a preview */
+void weft__offload_close(weft_model *m);
+/* Before a forward pass: a buffer for the first layer's input. */
+weft_status weft__offload_begin(const weft__pass *p);
+/* Before a layer's pass: its input is on its way out, and has a buffer for its output; or it is here. Sets x_in, and
+ * x_mid where that is made again. */
+weft_status weft__offload_fwd(weft__pass *p, int64_t layer);
+weft_status weft__offload_bwd(weft__pass *p, int64_t layer);
+weft_status weft__offload_end(const weft__pass *p, bool backward);
 
 /* ---- tensor parallelism (tp.c) ---------------------------------------------------------------------- */
 

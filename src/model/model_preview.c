@@ -44,12 +44,15 @@ static weft_status preview(weft_model *m, weft_model_sizes *out, weft_comm *any,
     weft_status st;
     WEFT_TRY(weft_arena_create(&m->arena, &m->ctx->mem, "model", NULL));
     WEFT_TRY_OR(st, weft_arena_create(&m->buffers, &m->ctx->mem, "model", &provider), done);
+    WEFT_TRY_OR(st, weft_arena_create(&m->pool, &m->ctx->mem, "offload", &provider), done);
     WEFT_TRY_OR(st, weft__model_size(m, config, share, o, cp_ranks), done);
+    out->file = weft_model_file_bytes(m);
     WEFT_TRY_OR(st, preview_plans(m, out, any, o, cp_ranks), done);
     for (int i = 0; i < m->buckets; i++) out->bucket = weft_max_i64(out->bucket, m->bucket[i + 1] - m->bucket[i]);
     for (int i = 0; i < m->par.n; i++) out->summed += weft_spec_summed(&m->spec[i]);
     st = weft__slots_alloc_kept(m);
 done:
+    weft_arena_destroy(m->pool);
     weft_arena_destroy(m->buffers);
     weft_arena_destroy(m->arena);
     return st;

@@ -53,10 +53,16 @@ static weft__pass pass_of(weft_model *m, const weft_micro *u, bool training)
 }
 
 /* Where no backward pass follows anywhere, the input is the one buffer to which all layers add. */
-static void take_input(weft_model *m, const weft_micro *u)
+static void take_input(const weft__pass *p, const weft_micro *u)
 {
+    weft_model *m = p->m;
+    weft__acts *first = weft__acts_of(m, u->slot, m->layers.begin);
     if (m->first_stage) return;
-    weft__acts_of(m, u->slot, m->layers.begin)->x_in = u->input;
+    if (m->offload) {
+        weft__residual_copy(p, first->x_in, u->input);
+        return;
+    }
+    first->x_in = u->input;
     for (int64_t l = m->layers.begin; l < m->layers.end && !m->train; l++) {
         weft__acts *a = weft__acts_of(m, u->slot, l);
         a->x_in = a->x_mid = u->input;
@@ -72,7 +78,8 @@ static weft_status prepare(weft_model *m, const weft_micro *u, bool training, we
     weft_shard_tokens(u->shard, rank, m->index, m->slot[u->slot].pos);
     for (int i = 0; i < m->plans; i++) WEFT_TRY(weft_cp_bind(m->plan[i], u->slot, u->shard, u->shard));
     rotation_tables(m, &m->slot[u->slot], p->rows);
-    take_input(m, u);
+    WEFT_TRY(weft__offload_begin(p));
+    take_input(p, u);
     return WEFT_OK;
 }
 
@@ -102,11 +109,12 @@ static weft_status forward_layers(weft__pass *p, const weft_micro *u)
     if (m->first_stage) WEFT_TRY(weft__embed_fwd(p, weft__acts_of(m, p->slot, 0)->x_in));
     for (int64_t l = m->layers.begin; l < m->layers.end; l++) {
         double begin = weft_now(&m->ctx->clock);
+        WEFT_TRY(weft__offload_fwd(p, l));
         WEFT_TRY(weft__block_fwd(p, (int)l, weft__acts_of(m, p->slot, l), after_layer(p, u, l)));
         trace(m, "layer forward", begin, l);
         weft_progress(weft_comm_world(m->cp)); /* what other stages and the sum of gradients have under way */
     }
-    return WEFT_OK;
+    return weft__offload_end(p, false);
 }
 
 static weft_status forward_head(weft__pass *p, const weft_micro *u, bool for_backward, double grad_scale,
@@ -144,12 +152,14 @@ static weft_status backward_layers(weft__pass *p, const ready_hook *ready)
     tell(ready, m->par.tail_first, m->par.count - m->par.tail_first);
     for (int64_t l = m->layers.end - 1; l >= m->layers.begin; l--) {
         double begin = weft_now(&m->ctx->clock);
+        WEFT_TRY(weft__offload_bwd(p, l));
         WEFT_TRY(weft__block_bwd(p, (int)l, weft__acts_of(m, p->slot, l)));
         trace(m, "layer backward", begin, l);
         weft_progress(weft_comm_world(m->cp));
         tell(ready, m->layer[l].first, m->layer[l].count);
     }
     p->layer = -1;
+    WEFT_TRY(weft__offload_end(p, true));
     if (m->first_stage) WEFT_TRY(weft__embed_bwd(p, p->scratch->dx));
     else WEFT_TRY(weft__guard_stream(p, m->layers.begin, p->scratch->dx, true));
     tell(ready, 0, m->par.embedding_count);

@@ -10,7 +10,7 @@ static const char *const names[WEFT_MEMORY_KINDS] = {
     [WEFT_MEMORY_WEIGHTS] = "weights", [WEFT_MEMORY_GRADIENTS] = "gradients", [WEFT_MEMORY_MOMENTS] = "moments",
     [WEFT_MEMORY_ACTIVATIONS] = "activations", [WEFT_MEMORY_ATTENTION] = "attention",
     [WEFT_MEMORY_EXCHANGE] = "exchange", [WEFT_MEMORY_SCRATCH] = "scratch", [WEFT_MEMORY_LOGITS] = "logits",
-    [WEFT_MEMORY_DATA] = "data", [WEFT_MEMORY_CHECKPOINT] = "checkpoint",
+    [WEFT_MEMORY_DATA] = "data", [WEFT_MEMORY_OFFLOADED] = "offloaded", [WEFT_MEMORY_CHECKPOINT] = "checkpoint",
     [WEFT_MEMORY_PRODUCTS] = "products", [WEFT_MEMORY_TABLES] = "tables",
 };
 
@@ -35,6 +35,7 @@ weft_memory_kind weft_memory_kind_of(const char *label)
         {"positions", WEFT_MEMORY_DATA}, {"rotation", WEFT_MEMORY_DATA}, {"tokens", WEFT_MEMORY_DATA},
         {"targets", WEFT_MEMORY_DATA}, {"token index", WEFT_MEMORY_DATA}, {"step tokens", WEFT_MEMORY_DATA},
         {"step targets", WEFT_MEMORY_DATA},
+        {"offloaded inputs", WEFT_MEMORY_OFFLOADED},
         {"snapshot", WEFT_MEMORY_CHECKPOINT},
         {"oneDNN scratchpad", WEFT_MEMORY_PRODUCTS}, {"packed operands", WEFT_MEMORY_PRODUCTS},
     };
@@ -90,7 +91,8 @@ static weft_status add_stages(weft_memory *out, const weft_memory_ask *a, int64_
     int64_t stream = s->sequence_parallel ? weft_ceil_div(rows, s->tps) : rows, row = 0;
     if (!weft_mul_i64(a->config->C, (int64_t)weft_dtype_size(weft_prec_real(a->options.prec)), &row))
         return weft_fail(WEFT_ERR_REFUSED, "a row of the residual stream does not fit into 63 bits of bytes");
-    const int inputs = s->stage > 0 ? weft_sched_inputs(slots) : 0;
+    const bool copied = weft_model_offloads(a->config, s, &a->options);
+    const int inputs = s->stage > 0 ? weft_sched_inputs(slots, copied) : 0;
     const int outputs = s->stage + 1 < s->stages ? WEFT_SCHED_OUTPUTS : 0;
     const int gradients = s->stages > 1 && a->options.train ? WEFT_SCHED_GRADIENTS : 0;
     WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, inputs, stream, row));
@@ -125,6 +127,7 @@ weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm 
     a.options.slots = o->train ? weft_sched_slots(ask->at.share.stages, ask->at.share.stage, ask->micros) : 1;
     WEFT_TRY(weft_model_preview(&sizes, kern, any, ask->threads, ask->config, &ask->at.share, &a.options, ask->cp));
     weft_memory_count(&sizes.account, out);
+    out->file = sizes.file;
     out->bytes[WEFT_MEMORY_TABLES] = 0; /* those of the model are a small part of them */
     out->bytes[WEFT_MEMORY_ATTENTION] += (int64_t)sizes.attention;
     int64_t rows = weft_shard_max_rows(o->layout, o->B, o->T, ask->cp);

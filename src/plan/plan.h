@@ -37,6 +37,7 @@ typedef enum weft_memory_kind {
     WEFT_MEMORY_SCRATCH,     /* of backward passes, one layer's at a time */
     WEFT_MEMORY_LOGITS,
     WEFT_MEMORY_DATA,        /* tokens, positions, angles */
+    WEFT_MEMORY_OFFLOADED,   /* inputs of layers in a pool of the host */
     WEFT_MEMORY_CHECKPOINT,  /* what a writer copies, so that training goes on; planned by weft_run_checkpoint_bytes */
     /* of these two nothing is planned */
     WEFT_MEMORY_PRODUCTS,    /* work of the library of products, which it asks for at first use */
@@ -46,9 +47,12 @@ typedef enum weft_memory_kind {
 const char *weft_memory_name(weft_memory_kind kind); /* "activations" */
 weft_memory_kind weft_memory_kind_of(const char *label); /* of an allocation in an account */
 
-typedef struct weft_memory { int64_t bytes[WEFT_MEMORY_KINDS]; } weft_memory;
+typedef struct weft_memory {
+    int64_t bytes[WEFT_MEMORY_KINDS];
+    int64_t file;            /* inputs of layers in a file: on a disk, and in no sum */
+} weft_memory;
 int64_t weft_memory_total(const weft_memory *m);
-/* The peaks of an account's rows. LOCAL */
+/* The peaks of an account's rows; file 0. LOCAL */
 void weft_memory_count(const weft_mem *mem, weft_memory *out);
 
 typedef struct weft_memory_ask {

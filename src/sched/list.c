@@ -33,7 +33,8 @@ weft_status weft__list_begin(weft__list *l, int stages, int stage, int64_t micro
 }
 
 /* The input of m + 1 takes the place of the input of m + 1 - (slots + 1) = m - slots, whose backward pass is over when
- * the forward pass of m begins: m takes its slot. */
+ * the forward pass of m begins: m takes its slot. Where inputs are copied it takes that of m - 1, whose forward pass is
+ * over. */
 void weft__list_forward(weft__list *l, int64_t m)
 {
     if (l->before && m == 0) add(l, WEFT_OP_POST_INPUT, 0);

@@ -33,10 +33,10 @@ typedef struct weft_sched_op {
 int weft_sched_slots(int stages, int stage, int64_t micros);
 
 /* What travels lies in rings: micro-batch m uses buffer m % n of each. Inputs: one more than there are slots, since an
- * input is needed until the backward pass and the next one is already under way. Outputs and gradients: one is made or
- * used while the other travels. */
+ * input is needed until the backward pass and the next one is already under way; two when the forward pass copies it.
+ * Outputs and gradients: one is made or used while the other travels. */
 enum { WEFT_SCHED_OUTPUTS = 2, WEFT_SCHED_GRADIENTS = 2 };
-static inline int weft_sched_inputs(int slots) { return slots + 1; }
+static inline int weft_sched_inputs(int slots, bool copied) { return copied ? 2 : slots + 1; }
 
 /* 1F1B ("one forward, one backward", PipeDream-flush; Narayanan et al. 2021): stages - stage - 1 forwards to fill
  * the pipeline, then a forward and a backward in turn, then the backwards that are left. One stage: F0 B0 F1 B1 ...

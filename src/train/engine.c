@@ -39,8 +39,25 @@ weft_model_options weft_engine_model_options(const weft_run *run, const weft_eng
                                 .recompute = run->recompute,
                                 .keep_attention = run->o->keep_attention,
                                 .mlp_rows = run->o->mlp_rows,
+                                .offload = o->train ? run->offload : WEFT_OFFLOAD_NONE,
+                                .offload_folder = run->offload_folder,
                                 .seed = (uint64_t)run->o->seed,
                                 .train = o->train};
+}
+
+weft_status weft_run_check_offload(const weft_run *run, const weft_model_config *config, int64_t micros)
+{
+    const weft_engine_options eo = {.B = 1, .T = 1, .max_docs = 1, .train = true};
+    weft_model_options mo = weft_engine_model_options(run, &eo);
+    const int stages = run->mesh.pp;
+    for (int stage = 0; stage < stages; stage++) {
+        const weft_model_share share = {.tps = 1, .stage = stage, .stages = stages};
+        mo.slots = weft_sched_slots(stages, stage, micros);
+        if (run->offload == WEFT_OFFLOAD_NONE || weft_model_offloads(config, &share, &mo)) return WEFT_OK;
+    }
+    return weft_fail(WEFT_ERR_REFUSED, "--offload %s could not act: with %lld layers on %d stage%s no rank has more than "
+                     "two inputs of layers at a time, and two are in use; leave it out", run->o->offload,
+                     (long long)config->L, stages, stages > 1 ? "s" : "");
 }
 
 static weft_status open_model(weft_engine *e, const weft_model_config *config, const weft_engine_options *o)
@@ -48,12 +65,14 @@ static weft_status open_model(weft_engine *e, const weft_model_config *config, c
     e->config = *config;
     e->B = o->B;
     e->T = o->T;
+    if (o->train) WEFT_TRY(weft_run_check_offload(e->run, config, o->micros));
     WEFT_TRY(alloc_slots(e, o));
     weft_model_options mo = weft_engine_model_options(e->run, o);
     mo.slots = e->slots;
     const weft_model_place place = {.cp = e->mesh.cp, .tp = e->mesh.tp, .stage = e->mesh.at.pp,
                                     .stages = e->mesh.size.pp, .sequence_parallel = e->run->sequence_parallel};
-    return weft_model_create(&e->model, e->ctx, &e->kern, e->gemm, &place, config, &mo);
+    /* a disk may be full for one rank of all */
+    return weft_agree(e->mesh.all, weft_model_create(&e->model, e->ctx, &e->kern, e->gemm, &place, config, &mo));
 }
 
 /* Each stage knows its own layers: their texts, one after the other. */

@@ -4,7 +4,7 @@
 enum { KINDS = WEFT_MEMORY_KINDS };
 
 typedef struct numbers { /* of one rank, as they are gathered */
-    int64_t counted[KINDS], planned[KINDS], resident;
+    int64_t counted[KINDS + 1], planned[KINDS + 1], resident; /* the last one in a file */
 } numbers;
 
 static weft_status plan_checkpoint(const weft_trainer *t, weft_arena *arena, weft_memory *out)
@@ -34,6 +34,18 @@ static weft_status plan(const weft_trainer *t, weft_memory *out)
     return weft_plan_memory(out, &e->kern, e->mesh.all, &ask);
 }
 
+static void copy_in(int64_t *of, const weft_memory *m)
+{
+    for (int k = 0; k < KINDS; k++) of[k] = m->bytes[k];
+    of[KINDS] = m->file;
+}
+
+static void copy_out(weft_memory *m, const int64_t *of)
+{
+    for (int k = 0; k < KINDS; k++) m->bytes[k] = of[k];
+    m->file = of[KINDS];
+}
+
 static int64_t sum(const int64_t *of)
 {
     int64_t all = 0;
@@ -50,16 +62,17 @@ static void merge(weft_memory_report *r, const numbers *of, int ranks)
         r->resident = weft_max_i64(r->resident, of[i].resident);
         r->least_resident = weft_min_i64(r->least_resident, of[i].resident);
     }
-    for (int k = 0; k < KINDS; k++) {
-        r->counted.bytes[k] = of[r->rank].counted[k];
-        r->planned.bytes[k] = of[r->rank].planned[k];
-        r->needed.bytes[k] = of[r->needs].planned[k];
-        r->least.bytes[k] = r->most.bytes[k] = of[0].counted[k];
+    numbers least = of[0], most = of[0];
+    for (int k = 0; k <= KINDS; k++)
         for (int i = 1; i < ranks; i++) {
-            r->least.bytes[k] = weft_min_i64(r->least.bytes[k], of[i].counted[k]);
-            r->most.bytes[k] = weft_max_i64(r->most.bytes[k], of[i].counted[k]);
+            least.counted[k] = weft_min_i64(least.counted[k], of[i].counted[k]);
+            most.counted[k] = weft_max_i64(most.counted[k], of[i].counted[k]);
         }
-    }
+    copy_out(&r->counted, of[r->rank].counted);
+    copy_out(&r->planned, of[r->rank].planned);
+    copy_out(&r->needed, of[r->needs].planned);
+    copy_out(&r->least, least.counted);
+    copy_out(&r->most, most.counted);
 }
 
 weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out)
@@ -71,6 +84,7 @@ weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out)
     size_t *bytes = NULL;
     weft_arena *arena = NULL;
     weft_memory_count(&t->ctx->mem, &counted);
+    counted.file = weft_model_file_bytes(t->engine.model);
     weft_status st = weft_arena_create(&arena, &t->ctx->mem, "memory report", NULL);
     if (st >= 0) st = WEFT_NEW0(arena, ranks, "report", &of);
     if (st >= 0) st = WEFT_NEW(arena, ranks, "report", &bytes);
@@ -79,7 +93,8 @@ weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out)
     if (st >= 0) st = weft_agree(all, plan_checkpoint(t, arena, &planned));
     if (st >= 0) {
         for (int i = 0; i < ranks; i++) bytes[i] = sizeof *of;
-        for (int k = 0; k < KINDS; k++) of[me].counted[k] = counted.bytes[k], of[me].planned[k] = planned.bytes[k];
+        copy_in(of[me].counted, &counted);
+        copy_in(of[me].planned, &planned);
         of[me].resident = (int64_t)weft_resident_bytes();
         st = weft_all_gather(all, &of[me], of, bytes);
     }

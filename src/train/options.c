@@ -134,6 +134,9 @@ static const weft_opt table[] = {
      T | V | B},
     {"memory.mlp_rows", "mlp-rows", NULL, WEFT_OPT_SIZE, OFF(mlp_rows), "0", NULL, 0, (double)(1LL << 40),
      "rows of the feed-forward at a time, so that its width exists for so many only (0: all)", T | E | V | B},
+    {"memory.offload", "offload", NULL, WEFT_OPT_TEXT, OFF(offload), "none", NULL, NO_LIMIT,
+     "where the inputs of layers wait for the backward pass: none (with the activations), host (a pool), file[:FOLDER] "
+     "(one without a name; default: in $TMPDIR, else /var/tmp)", T | V | B},
 
     {"optim.lr", "lr", NULL, WEFT_OPT_REAL, OFF(lr), "1e-3", NULL, 0, 1e3, "learning rate after warm-up", T},
     {"optim.min_lr", "min-lr", NULL, WEFT_OPT_REAL, OFF(min_lr),

@@ -10,7 +10,7 @@ weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft
 /* Fills in loss scale, guard and spikes, after run->prec. LOCAL */
 weft_status weft_run_resolve_numerics(weft_run *run, const weft_opts *opts, const weft_run_options *o);
 
-/* Fills in recomputation. LOCAL */
+/* Fills in recomputation and offloading. LOCAL */
 weft_status weft_run_resolve_memory(weft_run *run, const weft_run_options *o);
 
 #endif

@@ -57,7 +57,8 @@ weft_status weft_pipeline_create(weft_pipeline **out, weft_engine *e, int64_t mi
     *p = (weft_pipeline){.e = e, .stage = e->mesh.at.pp, .stages = e->mesh.size.pp,
                          .row_bytes = (size_t)e->config.C * weft_dtype_size(weft_prec_real(e->run->prec))};
     WEFT_TRY(make_room(p, weft_sched_1f1b_ops(p->stages, p->stage, micros)));
-    if (p->stage > 0) WEFT_TRY(ring_alloc(p, &p->input, weft_sched_inputs(e->slots), "stage input"));
+    const int inputs = weft_sched_inputs(e->slots, weft_model_copies_input(e->model));
+    if (p->stage > 0) WEFT_TRY(ring_alloc(p, &p->input, inputs, "stage input"));
     if (p->stage + 1 < p->stages) WEFT_TRY(ring_alloc(p, &p->output, WEFT_SCHED_OUTPUTS, "stage output"));
     if (p->stages > 1 && weft_model_gradients(e->model))
         WEFT_TRY(ring_alloc(p, &p->gradient, WEFT_SCHED_GRADIENTS, "stage gradient"));

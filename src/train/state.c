@@ -156,7 +156,7 @@ static const char *const fixed[] = {"train.seq_length", "run.seed", "data.valid_
                                     "data.document_mask"};
 /* These change nothing that is computed, or only how it is divided. */
 static const char *const quiet[] = {"parallel.",          "run.", "save.", "eval.", "model.", "data.path",
-                                    "train.compare_steps"};
+                                    "train.compare_steps", "memory.offload"};
 
 static bool begins_with_one_of(const char *key, const char *const *list, size_t n)
 {

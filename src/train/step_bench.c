@@ -166,6 +166,7 @@ static weft_status measure(bench *b, weft_step_bench *out)
     out->flops = weft_model_step_flops(config, out->tokens, weft_model_area(config, &b->engine.slot[0].shard));
     out->memory_bytes = (double)b->ctx->mem.peak + (double)weft_gemm_bytes(b->engine.gemm);
     out->resident_bytes = weft_resident_bytes();
+    out->file_bytes = (double)weft_model_file_bytes(b->engine.model);
     weft_model_describe(b->engine.model, &out->plan);
     return WEFT_OK;
 }

@@ -29,6 +29,7 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     const char *recompute;
     bool keep_attention;
     int64_t mlp_rows;
+    const char *offload;
     bool tied;
 
     const char *data_path, *separator;
@@ -73,6 +74,8 @@ typedef struct weft_run { /* the options, checked and resolved */
     weft_prec prec;
     weft_isa isa;
     weft_recompute recompute;
+    weft_offload offload;
+    const char *offload_folder;
     weft_layout layout;
     weft_mesh_shape mesh;
     double loss_scale;      /* to begin with */
@@ -98,6 +101,8 @@ void weft_run_one_rank(weft_run *run);
 weft_status weft_run_model_config(const weft_run *run, weft_model_config *out);
 /* Micro-batches of a step on a rank; refuses a batch that they do not divide. LOCAL, pure */
 weft_status weft_run_accumulation(const weft_run *run, int64_t *out);
+/* Refuses offloading that would act on no stage; so many micro-batches of a step on a rank. LOCAL, pure */
+weft_status weft_run_check_offload(const weft_run *run, const weft_model_config *config, int64_t micros);
 
 /* "100,0,*,7": lengths in order, one of them * for what is left; "random:8": so many, cut at random tokens; "each:1K":
  * of that length, the last as long as is left. The same in every row. LOCAL */
@@ -342,7 +347,7 @@ typedef struct weft_step_bench {
     int64_t products, repeats, params, tokens;
     int threads;
     double flops;                        /* of a step, weft_model_step_flops */
-    double memory_bytes, resident_bytes;
+    double memory_bytes, resident_bytes, file_bytes; /* file: of offloaded inputs */
     double loss;                         /* of the last step: nothing was optimised away */
     weft_text plan;                      /* the caller frees it */
 } weft_step_bench;

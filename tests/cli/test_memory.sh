@@ -42,6 +42,20 @@ refused 'give one of them' info --memory --plan
 refused '--global-batch-size 3 is no multiple' info --memory --micro-batch-size 2 --global-batch-size 3
 refused '--recompute-keep-attention could not act' train $few --data "$tmp/data.txt" --recompute-keep-attention
 refused 'some' train $few --data "$tmp/data.txt" --recompute some
+deep=$(echo "$few" | sed 's/--num-layers 2/--num-layers 5/') # with two layers there is nothing to offload
+good train $deep --name deep --recompute full
+deep_losses=$(losses deep) before=$(held activations)
+for where in host "file:$tmp"; do
+  good train $deep --name away --recompute full --offload "$where" --overwrite
+  [ "$(losses away)" = "$deep_losses" ] || fail "--offload $where changes losses: $(losses away), not $deep_losses"
+  awk -v a="$(held activations)" -v b="$before" 'BEGIN { exit !(a < b) }' || fail "--offload $where holds as much"
+done
+grep -q '^in a file' "$tmp/stdout" && grep -q '; [0-9.]* KiB in a file' "$tmp/stdout" ||
+  fail "the file is not named: $(grep -n file "$tmp/stdout")"
+refused '--offload host could not act: with 2 layers on 1 stage' train $few --data "$tmp/data.txt" --offload host
+refused 'did you mean "file"' train $few --data "$tmp/data.txt" --offload fiel
+refused 'names no folder' train $few --data "$tmp/data.txt" --offload file:
+refused "$tmp/nowhere: No such file" train $deep --data "$tmp/data.txt" --cp 2 --offload "file:$tmp/nowhere"
 refused 'embedding' train $few --data "$tmp/data.txt" --embedding-dropout 1
 cat >"$tmp/config.json" <<'END'
 {"model_type": "gpt2", "vocab_size": 259, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 300,
@@ -54,6 +68,9 @@ grep -q 'asks for dropout 0.1; this run drops 0 of the embedding' "$tmp/stdout" 
 good train $own --name applied --residual-dropout 0.1 --embedding-dropout 0.1 --attention-dropout 0.1
 ! grep -q 'asks for dropout' "$tmp/stdout" "$tmp/stderr" || fail "applied dropout is warned of"
 [ "$(losses applied)" != "$(losses asked)" ] || fail "dropout does not act"
+good bench step --hidden-size 16 --num-layers 3 --num-attention-heads 2 --seq-length 32 --repeats 1 --threads 1 \
+  --recompute full --offload "file:$tmp"
+grep -q 'in a file 12.00 KiB' "$tmp/stdout" || fail "bench step names no file: $(grep memory "$tmp/stdout")"
 good bench step --hidden-size 16 --num-layers 1 --num-attention-heads 2 --seq-length 32 --repeats 1 --threads 1 \
   --recompute full --mlp-rows 8
 finish

@@ -17,12 +17,15 @@ typedef struct toy { /* one problem and its results, in double whatever the prec
     weft_recompute recompute;
     bool keep_attention, keep_heads;
     int64_t mlp_rows;
+    weft_offload offload;
+    const char *offload_folder;
     weft_layout layout;
     const char *strategy;
     int64_t B, T;
     const int64_t *cu, *first;  /* documents; NULL: one per row */
     const int32_t *token, *target; /* [B,T] */
     double grad_scale;
+    int slots;                  /* 0: one */
     const void *weights;        /* (R) of the whole model instead of toy_weights, or NULL */
 
     double nll_sum;             /* over all ranks of cp */
@@ -33,6 +36,7 @@ typedef struct toy { /* one problem and its results, in double whatever the prec
     double *rank_sum;           /* [P][tp] */
     int64_t *messages;          /* [P][tp] sent in the step */
     size_t *bytes;              /* [P][tp] in the rows of its account */
+    int64_t *file;              /* [P][tp] bytes of its file */
 } toy;
 
 /* What a rank of tp has of the gradient of an element of the model. */
@@ -162,9 +166,11 @@ static inline weft_status toy_open(toy_rank *r, weft_ctx *ctx, weft_world *world
     weft_model_options o = {
         .prec = t->prec, .B = t->B, .T = t->T, .max_docs = r->docs.first[t->B], .layout = t->layout,
         .cp = {.strategy = t->strategy ? t->strategy : "auto", .overlap = true,
-               .keep_heads = t->keep_heads}, .train = true, .slots = 1,
+               .keep_heads = t->keep_heads}, .train = true,
+        .slots = t->slots ? t->slots : 1,
         .dropout = t->dropout, .embedding_dropout = t->embedding_dropout, .residual_dropout = t->residual_dropout,
         .seed = 3, .recompute = t->recompute, .keep_attention = t->keep_attention, .mlp_rows = t->mlp_rows,
+        .offload = t->offload, .offload_folder = t->offload_folder,
     };
     WEFT_TRY(weft_model_create(&r->model, ctx, &r->kern, r->gemm, &place, &t->config, &o));
     return toy_weights(r->model, r->arena, t);
@@ -224,6 +230,7 @@ static inline weft_status toy_body(weft_ctx *ctx, weft_world *world, void *ud)
     weft_world_counters(world, &after);
     t->messages[rank] = after.messages - before.messages;
     for (int i = 0; i < ctx->mem.rows; i++) t->bytes[rank] += ctx->mem.row[i].bytes;
+    t->file[rank] = weft_model_file_bytes(r.model);
     for (int64_t i = 0; i < r.rows; i++) t->token_nll[tp * t->B * t->T + r.index[i]] = weft_load(nll, type, i);
     WEFT_TRY(toy_gradients(&r, t, rank));
     toy_close(&r);
@@ -284,6 +291,7 @@ static inline weft_status toy_run(toy *t)
     t->rank_sum = calloc((size_t)ranks, sizeof(double));
     t->messages = calloc((size_t)ranks, sizeof(int64_t));
     t->bytes = calloc((size_t)ranks, sizeof(size_t));
+    t->file = calloc((size_t)ranks, sizeof(int64_t));
     if (t->grad_scale == 0) t->grad_scale = 1;
     WEFT_TRY(weft_run_threads(ranks, toy_body, t));
     t->nll_sum = 0;
@@ -299,6 +307,7 @@ static inline void toy_free(toy *t)
     free(t->rank_sum);
     free(t->messages);
     free(t->bytes);
+    free(t->file);
 }
 
 static inline void toy_tokens(int32_t *token, int32_t *target, int64_t n, int64_t V)

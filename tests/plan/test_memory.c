@@ -1,5 +1,5 @@
 /* labels: small */
-/* What is planned for a rank is what its account has counted when a step is done, kind by kind, on every rank of twenty
+/* What is planned for a rank is what its account has counted when a step is done, kind by kind, on every rank of thirty
  * layouts, and what it has copied of a checkpoint; the table's kinds know every large label. */
 #include "harness/test.h"
 #include "harness/run.h"
@@ -58,6 +58,9 @@ static void check_rank(const job *j, int rank, const char *what)
             fail_msg("%s, rank %d: %s: %lld bytes counted, %lld planned", what, rank,
                      weft_memory_name((weft_memory_kind)k), (long long)own, (long long)planned);
     }
+    if (j->own[rank].file != j->planned[rank].file)
+        fail_msg("%s, rank %d: a file of %lld bytes, %lld planned", what, rank, (long long)j->own[rank].file,
+                 (long long)j->planned[rank].file);
     /* the largest thing that no kind names; the tables of a run of this size */
     if (j->unknown[rank] > 96 << 10)
         fail_msg("%s, rank %d: \"%s\" holds %lld bytes and is of no kind", what, rank, j->label[rank],
@@ -111,6 +114,12 @@ static const char *const layouts[][WORDS_MAX] = {
     {"--dp", "3", "--save-dtype", "bf16", "--save-shard-size", "40K", "--save-interval", "1"},
     {"--tp", "2", "--save-writers", "one", "--save-interval", "1"},
     {"--dp", "2", "--save-writers", "node", "--save-buffer", "100001", "--precision", "fp64", "--save-interval", "1"},
+    {"--offload", "host"},
+    {"--offload", "file", "--recompute", "full", "--precision", "bf16"},
+    {"--offload", "host", "--recompute", "full", "--cp", "2", "--micro-batch-size", "2"},
+    {"--offload", "host", "--recompute", "block", "--tp", "2", "--sequence-parallel"},
+    {"--offload", "file", "--recompute", "full", "--pp", "3", "--global-batch-size", "5"},
+    {"--offload", "host", "--pp", "2", "--cp", "2", "--global-batch-size", "3", "--num-layers", "5"},
 };
 
 static void check(const char *const *more)

@@ -48,7 +48,7 @@ typedef struct result {
     double loss[RANKS_MAX][STEPS], norm[RANKS_MAX][STEPS], evaluation[RANKS_MAX];
     uint64_t hash[RANKS_MAX];              /* of the weights after the last step */
     int64_t allocations[RANKS_MAX][STEPS];
-    size_t qkv[RANKS_MAX], kept[RANKS_MAX]; /* bytes of these labels, and of all activations */
+    size_t qkv[RANKS_MAX], stream[RANKS_MAX], offloaded[RANKS_MAX], kept[RANKS_MAX]; /* bytes of labels; all */
     int64_t sent[RANKS_MAX];               /* bytes over the group pp in all steps */
     double imbalance;
 } result;
@@ -84,6 +84,8 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
     r->hash[me] = test_hash(weft_model_weights(e->model), (size_t)weft_model_weight_count(e->model) *
                                                               weft_dtype_size(weft_prec_real(r->run->prec)));
     r->qkv[me] = bytes_of(&ctx->mem, "model", "qkv");
+    r->stream[me] = bytes_of(&ctx->mem, "model", "residual");
+    r->offloaded[me] = bytes_of(&ctx->mem, "offload", "offloaded inputs");
     static const char *const labels[] = {"residual", "normed", "qkv", "attention out", "attention state", "mlp",
                                          "norm statistics", "scratch", "logits", "loss"};
     for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) r->kept[me] += bytes_of(&ctx->mem, "model", labels[i]);
@@ -144,7 +146,7 @@ static void the_same_run_twice_is_the_same_bits(void **state)
 }
 
 /* Layers made again in backward, with slots that come between: the bits of layers that were kept, and activations of
- * inputs only. */
+ * inputs only; and of a few of these, when inputs lie elsewhere. */
 static void stages_make_layers_again(void **state)
 {
     (void)state;
@@ -152,15 +154,17 @@ static void stages_make_layers_again(void **state)
         int ranks;
         const char *words[18];
     } cases[] = {
-        {3, {"--pp", "3", "--num-layers", "4", "--global-batch-size", "5", "--precision", "bf16"}},
-        {4, {"--pp", "2", "--cp", "2", "--num-layers", "3", "--global-batch-size", "4", "--attention-dropout", "0.1",
+        {3, {"--pp", "3", "--num-layers", "7", "--global-batch-size", "5", "--precision", "bf16"}},
+        {4, {"--pp", "2", "--cp", "2", "--num-layers", "5", "--global-batch-size", "4", "--attention-dropout", "0.1",
              "--residual-dropout", "0.2", "--embedding-dropout", "0.1"}},
-        {4, {"--pp", "2", "--tp", "2", "--sequence-parallel", "--num-layers", "3", "--global-batch-size", "3"}},
+        {4, {"--pp", "2", "--tp", "2", "--sequence-parallel", "--num-layers", "5", "--global-batch-size", "3"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *words[24] = {NULL};
+        const char *words[28] = {NULL};
+        char offload[300];
         int n = 0;
         for (; cases[i].words[n]; n++) words[n] = cases[i].words[n];
+        snprintf(offload, sizeof offload, "file:%s", dir.path);
         result kept = run(cases[i].ranks, words);
         words[n] = "--recompute", words[n + 1] = "full";
         result again = run(cases[i].ranks, words);
@@ -169,6 +173,16 @@ static void stages_make_layers_again(void **state)
         assert_memory_equal(again.hash, kept.hash, sizeof kept.hash);
         assert_memory_equal(again.evaluation, kept.evaluation, sizeof kept.evaluation);
         assert_true(again.qkv[0] < kept.qkv[0]);
+        for (int file = 0; file < 2; file++) {
+            words[n + 2] = "--offload", words[n + 3] = file ? offload : "host";
+            result away = run(cases[i].ranks, words);
+            assert_memory_equal(away.loss, kept.loss, sizeof kept.loss);
+            assert_memory_equal(away.norm, kept.norm, sizeof kept.norm);
+            assert_memory_equal(away.hash, kept.hash, sizeof kept.hash);
+            assert_memory_equal(away.evaluation, kept.evaluation, sizeof kept.evaluation);
+            for (int rank = 0; rank < cases[i].ranks; rank++)
+                assert_int_equal(away.allocations[rank][STEPS - 1], away.allocations[rank][0]);
+        }
     }
 }
 
@@ -242,6 +256,22 @@ static void accumulation_takes_no_memory(void **state)
     }
 }
 
+/* Three stages of two, two and three layers, with 3, 2 and 1 micro-batches alive: what a stage holds of the stream does
+ * not depend on that. Rows of 17 x 12 numbers of four bytes. */
+static void offloaded_inputs_leave_a_few_buffers(void **state)
+{
+    (void)state;
+    enum { ROWS = (17 * 12 * 4 + 63) / 64 * 64 };
+    result r = run(3, W("--num-layers", "7", "--pp", "3", "--global-batch-size", "8", "--recompute", "full", "--offload",
+                        "host"));
+    for (int stage = 0; stage < 3; stage++) {
+        weft_span layers = weft_model_cut(7, 3, stage);
+        int64_t inputs = (layers.end - layers.begin) * (3 - stage);
+        assert_int_equal(r.stream[stage], ROWS * (weft_min_i64(3, inputs - 1) + 1));
+        assert_int_equal(r.offloaded[stage], ROWS * inputs);
+    }
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------- */
 
 static weft_status refused_body(weft_ctx *ctx, weft_world *world, void *ud)
@@ -261,6 +291,19 @@ static void more_stages_than_layers(void **state)
     test_run t;
     test_run_open(&t, WEFT_CMD_TRAIN, words);
     assert_refused(weft_run_threads(3, refused_body, &t.run), "at most --pp 2");
+    test_run_close(&t);
+}
+
+/* Alike on all ranks, whatever their stage. */
+static void offload_without_use(void **state)
+{
+    (void)state;
+    const char *words[] = {"--data", test_dir_file(&dir, "data.txt"), "--hidden-size", "12", "--num-attention-heads",
+                           "3", "--num-layers", "2", "--seq-length", "17", "--pp", "2", "--global-batch-size", "4",
+                           "--offload", "host", NULL};
+    test_run t;
+    test_run_open(&t, WEFT_CMD_TRAIN, words);
+    assert_refused(weft_run_threads(2, refused_body, &t.run), "--offload host could not act");
     test_run_close(&t);
 }
 
@@ -286,10 +329,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_ranks_loss_and_gradients), cmocka_unit_test(training_steps_are_one_ranks),
         cmocka_unit_test(the_same_run_twice_is_the_same_bits), cmocka_unit_test(activations_of_slots_times_layers),
-        cmocka_unit_test(stages_make_layers_again),
+        cmocka_unit_test(stages_make_layers_again), cmocka_unit_test(offloaded_inputs_leave_a_few_buffers),
         cmocka_unit_test(stages_have_one_ranks_bits), cmocka_unit_test(a_micro_batch_sends_its_rows_to_each_neighbour),
         cmocka_unit_test(uneven_stages_are_an_imbalance), cmocka_unit_test(accumulation_takes_no_memory),
-        cmocka_unit_test(more_stages_than_layers),
+        cmocka_unit_test(more_stages_than_layers), cmocka_unit_test(offload_without_use),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
