@@ -120,7 +120,10 @@ bool weft_model_copies_input(const weft_model *m) { return m->offload; }
 
 /* ---- the order of backward passes ------------------------------------------------------------------------ */
 
-static int64_t place_of(const weft__offload *x, int slot, int64_t layer) { return slot * x->layers + layer; }
+static int64_t place_of(const weft__offload *x, int slot, int64_t layer)
+{
+    return (WEFT_PLANTED(offload_slots_share) ? 0 : slot * x->layers) + layer;
+}
 
 /* Where an input stands in the order in which all that are alive are needed: from 0, with gaps. */
 static int64_t turn_of(const weft__offload *x, int64_t place)

@@ -40,9 +40,13 @@ static void wait_for(const store *x, int64_t move)
     assert_true(over);
 }
 
+/* Of a period that divides no size of anything, so that bytes at a wrong place differ. */
 static void fill(char *block, size_t bytes, uint64_t what)
 {
-    for (size_t i = 0; i < bytes; i++) block[i] = (char)((what * 131 + i * 7 + i / 251) & 0xff);
+    char period[1009];
+    for (size_t i = 0; i < sizeof period; i++) period[i] = (char)((what * 131 + i * 7 + i / 251) & 0xff);
+    for (size_t i = 0; i < bytes; i += sizeof period)
+        memcpy(block + i, period, bytes - i < sizeof period ? bytes - i : sizeof period);
 }
 
 /* The last size is several pieces of a file. */
