@@ -38,7 +38,7 @@ static weft_status move_memory(const weft_spill *s, const move *x)
 {
     const weft_mem_provider *p = s->o.provider;
     void *there = s->o.memory[x->place];
-    return x->put ? p->copy(p->self, there, x->memory, x->bytes, NULL) : p->copy(p->self, x->memory, there, x->bytes, NULL);
+    return p->copy(p->self, x->put ? there : x->memory, x->put ? x->memory : there, x->bytes, NULL);
 }
 
 static weft_status move_file(const weft_spill *s, const move *x)
@@ -140,6 +140,8 @@ weft_status weft_spill_wait(weft_spill *s, int64_t number, double seconds, bool 
 
 /* ---- its life ----------------------------------------------------------------------------------------- */
 
+bool weft_spill_in_memory(const weft_spill *s) { return s->folder && weft__spill_file_in_memory(s->fd); }
+
 static void init(weft_spill *s)
 {
     pthread_condattr_t monotonic;
@@ -174,7 +176,8 @@ weft_status weft_spill_open(weft_spill **out, const weft_spill_options *options)
     if (st >= 0) {
         int failed = pthread_create(&s->thread, NULL, run, s);
         s->started = !failed;
-        if (failed) st = weft_fail(WEFT_ERR_MEMORY, "a thread that moves blocks cannot be started: %s", strerror(failed));
+        if (failed)
+            st = weft_fail(WEFT_ERR_MEMORY, "a thread that moves blocks cannot be started: %s", strerror(failed));
     }
     if (st < 0) weft_spill_close(s);
     else *out = s;

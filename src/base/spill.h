@@ -35,6 +35,9 @@ weft_status weft_spill_open(weft_spill **out, const weft_spill_options *options)
 /* Waits for the move that is being made, and drops the others; NULL is fine. LOCAL */
 void weft_spill_close(weft_spill *s);
 
+/* Whether its file lies in memory after all (tmpfs). LOCAL */
+bool weft_spill_in_memory(const weft_spill *s);
+
 /* Asks for a move between memory and a place; `bytes` of the place's first. The memory stays as it is (put), or is not
  * looked at (get), until the move is over. *move: its number, ascending from 1. LOCAL, returns at once */
 weft_status weft_spill_put(weft_spill *s, int64_t place, const void *from, size_t bytes, int64_t *move);

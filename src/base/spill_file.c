@@ -7,10 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -65,6 +67,12 @@ weft_status weft__spill_file(int *fd, const char *folder, int64_t bytes)
     }
     *fd = file;
     return WEFT_OK;
+}
+
+bool weft__spill_file_in_memory(int fd)
+{
+    struct statfs s;
+    return fstatfs(fd, &s) == 0 && (s.f_type == TMPFS_MAGIC || s.f_type == RAMFS_MAGIC);
 }
 
 /* ---- moving ------------------------------------------------------------------------------------------- */

@@ -32,7 +32,7 @@ static weft_status check_options(const weft_model_options *o)
         return weft_fail(WEFT_ERR_REFUSED, "model: offload %d; 0 to %d work, %d with a folder", (int)o->offload,
                          WEFT_OFFLOADS - 1, WEFT_OFFLOAD_FILE);
     if (o->offload != WEFT_OFFLOAD_NONE && !o->train)
-        return weft_fail(WEFT_ERR_REFUSED, "model: offload without train, which keeps no inputs of layers; leave it out");
+        return weft_fail(WEFT_ERR_REFUSED, "model: offload without train: no inputs of layers are kept; leave it out");
     return WEFT_OK;
 }
 

@@ -125,8 +125,8 @@ typedef struct weft_layer_attention { weft_cp_problem problem; int64_t first_lay
 int weft_model_attention(const weft_model_config *config, const weft_model_share *share,
                          const weft_model_options *options, weft_layer_attention out[2]);
 
-/* Whether inputs of a stage's layers are offloaded: of more than two, which are alive at once, some need no buffer. LOCAL,
- * pure */
+/* Whether inputs of a stage's layers are offloaded: of more than two, which are in use at once, some need no buffer.
+ * LOCAL, pure */
 bool weft_model_offloads(const weft_model_config *config, const weft_model_share *share,
                          const weft_model_options *options);
 

@@ -102,7 +102,11 @@ weft_status weft__offload_open(weft_model *m)
     const weft_spill_options o = {.places = x->places, .bytes = x->place, .memory = x->pool, .folder = x->folder,
                                   .rank = m->ctx->rank, .fault = &m->ctx->fault};
     weft_status st = weft_spill_open(&x->spill, &o);
-    return st < 0 ? weft_fail_at(st, "offloaded inputs of layers: ") : WEFT_OK;
+    if (st < 0) return weft_fail_at(st, "offloaded inputs of layers: ");
+    if (m->ctx->rank == 0 && weft_spill_in_memory(x->spill))
+        weft_logf(&m->ctx->log, WEFT_LOG_WARN, "offloaded inputs of layers: %s is a folder in memory, which saves "
+                  "nothing; one on a disk does", x->folder);
+    return WEFT_OK;
 }
 
 void weft__offload_close(weft_model *m)

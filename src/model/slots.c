@@ -44,7 +44,7 @@ static weft_status alloc_layers(weft_model *m, weft__slot *slot)
     int kept = weft__kept_groups(m);
     WEFT_TRY(WEFT_NEW0(m->arena, layers, "tables", &slot->acts));
     for (int64_t i = 0; i < layers; i++) {
-        bool elsewhere = m->offload || (i == 0 && !m->first_stage); /* found before each pass; sent by the stage before */
+        bool elsewhere = m->offload || (i == 0 && !m->first_stage); /* a buffer before each pass; the caller's */
         slot->acts[i] = m->again;
         WEFT_TRY(weft__acts_alloc(m, m->buffers, &rows, kept & ~(elsewhere ? WEFT__IN : 0), &slot->acts[i]));
         if (m->train && !(kept & WEFT__MID) && i > 0) slot->acts[i - 1].x_mid = slot->acts[i].x_in;

@@ -55,9 +55,9 @@ weft_status weft_run_check_offload(const weft_run *run, const weft_model_config 
         mo.slots = weft_sched_slots(stages, stage, micros);
         if (run->offload == WEFT_OFFLOAD_NONE || weft_model_offloads(config, &share, &mo)) return WEFT_OK;
     }
-    return weft_fail(WEFT_ERR_REFUSED, "--offload %s could not act: with %lld layers on %d stage%s no rank has more than "
-                     "two inputs of layers at a time, and two are in use; leave it out", run->o->offload,
-                     (long long)config->L, stages, stages > 1 ? "s" : "");
+    return weft_fail(WEFT_ERR_REFUSED, "--offload %s could not act: with %lld layers on %d stage%s no rank has more "
+                     "than two inputs of layers at a time, and two are in use; leave it out, or use more layers",
+                     run->o->offload, (long long)config->L, stages, stages > 1 ? "s" : "");
 }
 
 static weft_status open_model(weft_engine *e, const weft_model_config *config, const weft_engine_options *o)

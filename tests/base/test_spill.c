@@ -1,7 +1,7 @@
 /* labels: small tsan */
 /* Blocks outside of the working memory: what was put comes back, from memory and from a file, in the order in which
- * moves were asked for; a failure is told at every wait, and nothing is moved after it; a file has no name, and a folder
- * without room is refused when it is opened. */
+ * moves were asked for; a failure is told at every wait, and nothing is moved after it; a file has no name, and a
+ * folder without room is refused when it is opened. */
 #include "harness/test.h"
 #include "harness/tempdir.h"
 

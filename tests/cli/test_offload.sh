@@ -38,6 +38,10 @@ S
 }
 full_disk
 
+if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ] && [ -w /dev/shm ]; then
+  good train $few --offload file:/dev/shm --name memory
+  grep -q '/dev/shm is a folder in memory' "$tmp/stdout" "$tmp/stderr" || fail "a folder in memory is not named"
+fi
 model=$WEFT_GOLDEN/models/stories260K
 for case in "$model"/*.safetensors; do
   [ "$case" = "$model/model.safetensors" ] && continue

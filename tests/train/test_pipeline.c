@@ -262,8 +262,8 @@ static void offloaded_inputs_leave_a_few_buffers(void **state)
 {
     (void)state;
     enum { ROWS = (17 * 12 * 4 + 63) / 64 * 64 };
-    result r = run(3, W("--num-layers", "7", "--pp", "3", "--global-batch-size", "8", "--recompute", "full", "--offload",
-                        "host"));
+    result r = run(3, W("--num-layers", "7", "--pp", "3", "--global-batch-size", "8", "--recompute", "full",
+                        "--offload", "host"));
     for (int stage = 0; stage < 3; stage++) {
         weft_span layers = weft_model_cut(7, 3, stage);
         int64_t inputs = (layers.end - layers.begin) * (3 - stage);
