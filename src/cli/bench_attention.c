@@ -98,9 +98,10 @@ static const format *format_of(const char *name)
 static void print_case(const char *text, const weft_kernel_bench *r, const format *to)
 {
     if (to == formats)
-        printf("\n%s\n  %s, %d thread%s, %d repeats; roof: %s\n  %-8s %12s %9s %12s %12s %9s\n", text,
-               r->plan.data ? r->plan.data : "", r->threads, r->threads > 1 ? "s" : "", r->repeats,
-               r->roof_name ? r->roof_name : "none", "", "ms", "spread", "GFLOP/s", "roof", "share");
+        weft_say("\n%s\n  %s, %d thread%s, %d repeat%s; roof: %s\n  %-8s %12s %9s %12s %12s %9s\n", text,
+                 r->plan.data ? r->plan.data : "", r->threads, r->threads > 1 ? "s" : "", r->repeats,
+                 r->repeats > 1 ? "s" : "",
+                 r->roof_name ? r->roof_name : "none", "", "ms", "spread", "GFLOP/s", "roof", "share");
     for (int i = 0; i < WEFT_BENCH_DIRECTIONS; i++)
         if (r->measured[i]) to->print(&(line){text, directions[i], r, &r->of[i]});
     fflush(stdout); /* a list of cases takes minutes: each is seen when it is done */
