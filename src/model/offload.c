@@ -8,9 +8,9 @@
  * Which buffer is given up, and which input is read ahead, follows from one order: backward passes take micro-batches
  * as their forward passes came (sched), and of each the layers from the last to the first. An input that is needed
  * later than all others makes room; the first that is not here is read ahead when a buffer holds one that is needed
- * later, or none. So a pipeline reads the next micro-batch's last input while the pass before it runs, and the last
- * layers of a forward pass that its backward pass follows are never read. Nothing here depends on how fast the thread
- * is, only on the order of passes: all ranks do the same, and bytes are moved, not changed. */
+ * later, or none. So a pipeline reads the next micro-batch's last input while the pass before it runs, the last layers
+ * of a forward pass that its backward pass follows are never read, and no input is read twice. Nothing here depends on
+ * how fast the thread is, only on the order of passes, and bytes are moved, not changed. */
 #include "model/model_impl.h"
 
 #include <string.h>
@@ -209,13 +209,27 @@ static weft_status begin_reading(const weft__pass *p, buffer *b, int64_t place)
     return st < 0 ? failed(p, st) : WEFT_OK;
 }
 
-static weft_status read_ahead(const weft__pass *p)
+/* Buffers, but one, with inputs of other micro-batches than this pass's. */
+static int held_for_others(const weft__offload *x, int slot, const buffer *but)
+{
+    int n = 0;
+    for (int i = 0; i < x->n; i++) {
+        const buffer *b = &x->buffer[i];
+        n += b != but && b->holds != NOTHING && b->holds / x->layers != slot;
+    }
+    return n;
+}
+
+/* Unless all slots are taken a forward pass may be next: what it would have to give up is not read for others. */
+static weft_status read_ahead(const weft__pass *p, bool backward)
 {
     weft__offload *x = p->m->offload;
+    const int most = !backward && x->queued == p->m->slots ? x->n : x->n - IN_USE;
     for (;;) {
         int64_t place = first_missing(x);
         buffer *b = spare(x);
         if (place == NOTHING || !b || turn_of(x, b->holds) <= turn_of(x, place)) return WEFT_OK;
+        if (place / x->layers != p->slot && held_for_others(x, p->slot, b) >= most) return WEFT_OK;
         WEFT_TRY(begin_reading(p, b, place));
     }
 }
@@ -306,7 +320,7 @@ weft_status weft__offload_fwd(weft__pass *p, int64_t l)
         WEFT_TRY(take(p, kept_place(p, layer + 1), &after->x_in));
         if (m->recompute == WEFT_RECOMPUTE_FULL) a->x_mid = after->x_in;
     }
-    return read_ahead(p);
+    return read_ahead(p, false);
 }
 
 weft_status weft__offload_bwd(weft__pass *p, int64_t l)
@@ -325,7 +339,7 @@ weft_status weft__offload_bwd(weft__pass *p, int64_t l)
     b->used = true;
     a->x_in = b->data;
     if (m->recompute == WEFT_RECOMPUTE_FULL && layer + 1 < x->layers) WEFT_TRY(take(p, NOTHING, &a->x_mid));
-    WEFT_TRY(read_ahead(p));
+    WEFT_TRY(read_ahead(p, true));
     return b->coming ? wait_for(p, b->move) : WEFT_OK;
 }
 
@@ -335,5 +349,5 @@ weft_status weft__offload_end(const weft__pass *p, bool backward)
     if (!x) return WEFT_OK;
     release(x);
     if (backward) drop(x, p->slot, 0), enqueue(x, p->slot, OUT);
-    return read_ahead(p);
+    return read_ahead(p, backward);
 }

@@ -99,6 +99,13 @@ static void tp8_cp2_pp4(void **state)
     check(64, W("--tp", "8", "--cp", "2", "--pp", "4", "--sequence-parallel"));
 }
 
+/* Inputs of layers elsewhere: the thread that moves them knows no simulated time. */
+static void tp2_cp2_pp2_offload(void **state)
+{
+    (void)state;
+    check(8, W("--tp", "2", "--cp", "2", "--pp", "2", "--recompute", "full", "--offload", "host"));
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -120,6 +127,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tp2_cp2), cmocka_unit_test(dp4_dcp8),
                                        cmocka_unit_test(dp2_pp2_pcp8), cmocka_unit_test(tp8_cp2_pp4),
-                                       cmocka_unit_test(tp4_cp2)};
+                                       cmocka_unit_test(tp2_cp2_pp2_offload), cmocka_unit_test(tp4_cp2)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
