@@ -9,14 +9,22 @@
 #include <float.h>
 #include <math.h>
 
-weft_status weft_optim_norm(weft_optim *o, double scale, double *norm)
+static double sum_of_squares(const weft_optim *o, const weft_piece *piece, int n)
 {
     double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += o->ops->sumsq(weft__r_at(o, o->parts.gradients, weft__piece_at(o, &piece[i])), piece[i].count,
+                             o->ctx->threads);
+    return sum;
+}
+
+/* Copies are not counted, but each is updated by what it holds: one that is not finite (a flipped bit) would spoil its
+ * rank's weights and no other's, under a norm that shows nothing. */
+weft_status weft_optim_norm(weft_optim *o, double scale, double *norm)
+{
     weft_part outer = weft_part_begin(&o->ctx->parts, WEFT_PART_OPTIMIZER);
-    for (int i = 0; i < o->n_counted; i++) {
-        const weft_piece *p = &o->counted[i];
-        sum += o->ops->sumsq(weft__r_at(o, o->parts.gradients, weft__piece_at(o, p)), p->count, o->ctx->threads);
-    }
+    double sum = sum_of_squares(o, o->counted, o->n_counted);
+    if (!isfinite(sum_of_squares(o, o->copies, o->n_copies))) sum = NAN;
     weft_part_end(&o->ctx->parts, outer);
     if (WEFT_PLANTED(norm_counted_twice)) sum *= 2;
     if (o->parts.mesh) WEFT_TRY(weft_all_reduce(o->parts.mesh->all, &sum, 1, WEFT_F64, WEFT_SUM));
@@ -35,8 +43,8 @@ typedef struct spoiler {     /* the first bad gradient in the order of the whole
 static spoiler find_spoiler(const weft_optim *o)
 {
     spoiler first = {.number = INT64_MAX, .element = INT64_MAX};
-    for (int i = 0; i < o->n_counted; i++) {
-        const weft_piece *p = &o->counted[i];
+    for (int i = 0; i < o->n_counted + o->n_copies; i++) {
+        const weft_piece *p = i < o->n_counted ? &o->counted[i] : &o->copies[i - o->n_counted];
         const weft_spec *s = &o->parts.spec[p->spec];
         const void *g = weft__r_at(o, o->parts.gradients, weft__piece_at(o, p));
         int64_t bad = o->real == WEFT_F64 ? weft_guard_f64(g, p->count, DBL_MAX) : weft_guard_f32(g, p->count, FLT_MAX);

@@ -31,7 +31,8 @@ struct weft_optim {
     weft_piece *piece;      /* [pieces] what is updated here; `data`: first moment */
     weft_piece *second;     /* [pieces] the same with the second moment */
     weft_piece *counted;    /* [n_counted] what this rank adds to the norm; no data */
-    int pieces, n_counted;
+    weft_piece *copies;     /* [n_copies] what it holds of the same slices and another rank adds; no data */
+    int pieces, n_counted, n_copies;
     void *pack;             /* [pack_count] (R) elements on their way through the sum over tp */
     int64_t pack_count;
 };

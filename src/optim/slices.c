@@ -39,42 +39,47 @@ static weft_status check_buckets(const weft_optim_parts *p)
 
 /* ---- pieces ------------------------------------------------------------------------------------------- */
 
-/* Elements [begin, end) of the array that tensor i has, as a piece; with `own` only those that count here. */
-static bool piece_of(const weft_optim *o, int i, int64_t begin, int64_t end, bool own, weft_piece *out)
+/* Which elements of a tensor: all, those that count here, those that count elsewhere before and behind them. */
+typedef enum { ALL, OWN, BEFORE, BEHIND } part_of_tensor;
+
+/* Elements [begin, end) of the array that this part of tensor i has, as a piece. */
+static bool piece_of(const weft_optim *o, int i, int64_t begin, int64_t end, part_of_tensor part, weft_piece *out)
 {
     const weft_spec *s = &o->parts.spec[i];
-    int64_t low = s->offset + (own ? s->own_first : 0), high = own ? low + s->own_count : s->offset + s->count;
-    begin = weft_max_i64(begin, low);
-    end = weft_min_i64(end, high);
+    const int64_t own = s->offset + s->own_first, own_end = own + s->own_count, last = s->offset + s->count;
+    begin = weft_max_i64(begin, part == OWN ? own : part == BEHIND ? own_end : s->offset);
+    end = weft_min_i64(end, part == OWN ? own_end : part == BEFORE ? own : last);
     if (end <= begin) return false;
     *out = (weft_piece){.spec = i, .first = begin - s->offset, .count = end - begin};
     return true;
 }
 
 /* Appends to list[*n], which may be NULL. */
-static void cut_range(const weft_optim *o, const weft__bucket *b, int64_t begin, int64_t end, bool own,
+static void cut_range(const weft_optim *o, const weft__bucket *b, int64_t begin, int64_t end, part_of_tensor part,
                       weft_piece *list, int *n)
 {
     weft_piece p;
     for (int i = b->first_spec; i < b->first_spec + b->specs; i++)
-        if (piece_of(o, i, begin, end, own, &p)) {
+        if (piece_of(o, i, begin, end, part, &p)) {
             if (list) list[*n] = p;
             (*n)++;
         }
 }
 
-static void cut_all(weft_optim *o, weft_piece *updated, weft_piece *counted)
+static void cut_all(weft_optim *o, weft_piece *updated, weft_piece *counted, weft_piece *copies)
 {
     const bool sliced = o->options.zero == 1;
-    o->pieces = o->n_counted = 0;
+    o->pieces = o->n_counted = o->n_copies = 0;
     for (int i = 0; i < o->parts.buckets; i++) {
         weft__bucket *b = &o->bucket[i];
         int64_t end = b->slice + b->slice_count;
         b->first_piece = o->pieces;
         int64_t from = b->slice + (WEFT_PLANTED(slice_off_by_one) && o->rank > 0);
-        cut_range(o, b, sliced ? from : b->begin, sliced ? end : b->begin + b->count, false, updated, &o->pieces);
+        cut_range(o, b, sliced ? from : b->begin, sliced ? end : b->begin + b->count, ALL, updated, &o->pieces);
         b->pieces = o->pieces - b->first_piece;
-        cut_range(o, b, b->slice, end, true, counted, &o->n_counted);
+        cut_range(o, b, b->slice, end, OWN, counted, &o->n_counted);
+        cut_range(o, b, b->slice, end, BEFORE, copies, &o->n_copies);
+        cut_range(o, b, b->slice, end, BEHIND, copies, &o->n_copies);
     }
 }
 
@@ -97,11 +102,12 @@ static weft_status alloc_pieces(weft_optim *o)
 {
     WEFT_TRY(WEFT_NEW0(o->arena, o->parts.buckets, "optimizer", &o->bucket));
     for (int i = 0; i < o->parts.buckets; i++) fill_bucket(o, &o->bucket[i], i);
-    cut_all(o, NULL, NULL);
+    cut_all(o, NULL, NULL, NULL);
     WEFT_TRY(WEFT_NEW0(o->arena, o->pieces, "optimizer", &o->piece));
     WEFT_TRY(WEFT_NEW0(o->arena, o->pieces, "optimizer", &o->second));
     WEFT_TRY(WEFT_NEW0(o->arena, o->n_counted, "optimizer", &o->counted));
-    cut_all(o, o->piece, o->counted);
+    WEFT_TRY(WEFT_NEW0(o->arena, o->n_copies, "optimizer", &o->copies));
+    cut_all(o, o->piece, o->counted, o->copies);
     memcpy(o->second, o->piece, (size_t)o->pieces * sizeof *o->piece);
     return WEFT_OK;
 }
