@@ -426,8 +426,8 @@ static void moments_are_shared_to_the_element(void **state)
     free(j);
 }
 
-/* A NaN of one rank, in what it shares with others, or in a copy that another rank counts in the norm (rank 1 where tp is
- * 2): all refuse with the same words, and no weight has changed. */
+/* A NaN of one rank, in what it shares with others, or in a copy that another rank counts in the norm (rank 1 where tp
+ * is 2): all refuse with the same words, and no weight has changed. */
 static void what_is_not_finite_is_refused_by_all_alike(void **state)
 {
     (void)state;
