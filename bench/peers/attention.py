@@ -70,7 +70,7 @@ def memory(o):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("tokens", 8192), ("heads", 4), ("size", 64), ("threads", 1), ("rounds", 3)):
-        p.add_argument(f"--{name}", type=int, default=value)
+        p.add_argument(f"--{name}", type=peers.count, default=value)
     p.add_argument("--only", choices=["sdpa", "materialised", "memory"], help="memory: what materialising adds, in bytes")
     o = p.parse_args()
     torch.set_num_threads(o.threads)

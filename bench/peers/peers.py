@@ -3,6 +3,7 @@
 Nothing of Weft depends on them. Without PyTorch they say so and end with 0, as a skipped test does.
 """
 
+import argparse
 import os
 import resource
 import statistics
@@ -20,6 +21,14 @@ def torch_or_skip():
         print(f"skipped: PyTorch cannot be imported ({error}); in a virtual environment: pip install torch")
         sys.exit(0)
     return torch
+
+
+def count(text):
+    """Type of an argument: a number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+    return number
 
 
 def timed(function, seconds=0.3, least=3, warm=True):

@@ -145,11 +145,14 @@ def compare(family, precision, o):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("families", nargs="*", default=list(SHAPES))
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--threads", type=peers.count, default=2)
+    p.add_argument("--rounds", type=peers.count, default=2)
     p.add_argument("--repeats", type=int, default=0, help="steps of Weft a round (0: by the time that they take)")
     p.add_argument("--precision", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16"])
     o = p.parse_args()
+    unknown = [f for f in o.families if f not in SHAPES]
+    if unknown:
+        p.error(f"no model '{unknown[0]}'; there is: {', '.join(SHAPES)}")
     torch.set_num_threads(o.threads)
     print(f"PyTorch {torch.__version__}, {o.threads} thread(s)\n")
     print("| model | precision | Weft ms | PyTorch ms | ratio | spread % | outside % | products |\n|" + 8 * "---|")
