@@ -1,9 +1,8 @@
 /* labels: small tsan */ /* timeout: 200 */
 /* Steps that are left out, on all ranks alike: gradients that overflow, what the numerics guard finds, spikes of the
  * loss. Weights and moments stay the same bits, later steps go on, and everything is counted. */
+#include "text_case.h"
 #include "harness/run.h"
-#include "harness/tempdir.h"
-#include "harness/test.h"
 #include "train/trainer_impl.h"
 
 enum { STEPS = 5, RANKS_MAX = 4 };
@@ -60,9 +59,6 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
     if (st < 0) return weft_fail(st, "%s", s->error[rank]);
     return WEFT_OK;
 }
-
-static test_dir dir;
-static char data_path[600];
 
 #define W(...) ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -310,24 +306,6 @@ static void options_that_cannot_act_are_refused(void **state)
     refuse(W("guard", "off", "guard-limit", "5"), "--guard warn");
     refuse(W("spike-zscore", "0", "spike-policy", "stop"), "--spike-zscore above 0");
     refuse(W("spike-zscore", "0", "spike-window", "5"), "--spike-zscore above 0");
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    test_dir_make(&dir);
-    snprintf(data_path, sizeof data_path, "%s", test_dir_file(&dir, "data.txt"));
-    FILE *f = fopen(data_path, "w");
-    if (!f) return -1;
-    for (int i = 0; i < 400; i++) fprintf(f, "%d words %d and %d\n", i, i * i % 89, i % 7);
-    return fclose(f);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    test_dir_remove(&dir);
-    return 0;
 }
 
 int main(void)

@@ -2,11 +2,11 @@
 /* Pipelines on thread ranks: one rank's loss and gradients whatever the stages and micro-batches are, activations of as
  * many micro-batches as the schedule has alive, the same bits twice. test_pipeline_grid.c has every layout. */
 #include "pipeline_case.h"
+#include "text_case.h"
 
 #include "sched/sched.h"
 #include "train/trainer_impl.h"
 
-static test_dir dir;
 
 /* ---- against one rank ------------------------------------------------------------------------------- */
 
@@ -98,9 +98,7 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
 
 static result run(int ranks, const char *const *extra)
 {
-    static const char *data;
-    data = test_dir_file(&dir, "data.txt");
-    const char *common[] = {"--data", data, "--hidden-size", "12", "--num-attention-heads", "3",
+    const char *common[] = {"--data", data_path, "--hidden-size", "12", "--num-attention-heads", "3",
                             "--num-query-groups", "1", "--ffn-hidden-size", "20", "--seq-length", "17", "--steps", "3",
                             "--lr", "1e-3", "--warmup-steps", "0", "--valid-fraction", "0.2", "--separator", "7",
                             "--document-mask"};
@@ -292,7 +290,7 @@ static weft_status refused_body(weft_ctx *ctx, weft_world *world, void *ud)
 static void more_stages_than_layers(void **state)
 {
     (void)state;
-    const char *words[] = {"--data", test_dir_file(&dir, "data.txt"), "--hidden-size", "12", "--num-attention-heads",
+    const char *words[] = {"--data", data_path, "--hidden-size", "12", "--num-attention-heads",
                            "3", "--num-layers", "2", "--seq-length", "17", "--pp", "3", NULL};
     test_run t;
     test_run_open(&t, WEFT_CMD_TRAIN, words);
@@ -304,30 +302,13 @@ static void more_stages_than_layers(void **state)
 static void offload_without_use(void **state)
 {
     (void)state;
-    const char *words[] = {"--data", test_dir_file(&dir, "data.txt"), "--hidden-size", "12", "--num-attention-heads",
+    const char *words[] = {"--data", data_path, "--hidden-size", "12", "--num-attention-heads",
                            "3", "--num-layers", "2", "--seq-length", "17", "--pp", "2", "--global-batch-size", "4",
                            "--offload", "host", NULL};
     test_run t;
     test_run_open(&t, WEFT_CMD_TRAIN, words);
     assert_refused(weft_run_threads(2, refused_body, &t.run), "--offload host could not act");
     test_run_close(&t);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    test_dir_make(&dir);
-    FILE *f = fopen(test_dir_file(&dir, "data.txt"), "w");
-    if (!f) return -1;
-    for (int i = 0; i < 400; i++) fprintf(f, "%d words %d and %d\n", i, i * i % 89, i % 7);
-    return fclose(f);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    test_dir_remove(&dir);
-    return 0;
 }
 
 int main(void)

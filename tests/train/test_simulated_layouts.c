@@ -2,40 +2,12 @@
 /* A whole training step on the layouts whose groups are worked out in docs/user/groups.md, in the simulated world: real
  * kernels, a send ends only against a posted receive, so that a step that ends here cannot stand still anywhere. Every
  * rank has one rank's loss and gradient norm. */
-#include "harness/test.h"
-#include "harness/run.h"
-#include "harness/tempdir.h"
-
-enum { STEPS = 2, RANKS_MAX = 64 };
-
-typedef struct job {
-    const weft_run *run;
-    double loss[RANKS_MAX][STEPS], norm[RANKS_MAX][STEPS];
-} job;
-
-static test_dir dir;
-
-static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
-{
-    job *j = ud;
-    weft_trainer *t = NULL;
-    WEFT_TRY(weft_trainer_create(&t, world, j->run));
-    weft_status st = WEFT_OK;
-    for (int s = 0; s < STEPS && st >= 0; s++) {
-        weft_record record;
-        st = weft_trainer_step(t, &record);
-        j->loss[ctx->rank][s] = record.loss, j->norm[ctx->rank][s] = record.grad_norm;
-    }
-    weft_trainer_destroy(t);
-    return st;
-}
+#include "simulated_case.h"
 
 /* fp64; 5 layers on 4 stages, 33 tokens on 8 ranks, heads that divide by neither: nothing comes out even. */
 static void open_run(test_run *t, const char *const *layout)
 {
-    static const char *data;
-    data = test_dir_file(&dir, "data.txt");
-    const char *common[] = {"--data", data, "--hidden-size", "24", "--num-layers", "5", "--num-attention-heads", "12",
+    const char *common[] = {"--data", data_path, "--hidden-size", "24", "--num-layers", "5", "--num-attention-heads", "12",
                             "--num-query-groups", "3", "--ffn-hidden-size", "20", "--seq-length", "33", "--steps", "2",
                             "--lr", "1e-3", "--warmup-steps", "0", "--global-batch-size", "8", "--valid-fraction", "0",
                             "--precision", "fp64"};
@@ -104,23 +76,6 @@ static void tp2_cp2_pp2_offload(void **state)
 {
     (void)state;
     check(8, W("--tp", "2", "--cp", "2", "--pp", "2", "--recompute", "full", "--offload", "host"));
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    test_dir_make(&dir);
-    FILE *f = fopen(test_dir_file(&dir, "data.txt"), "w");
-    if (!f) return -1;
-    for (int i = 0; i < 400; i++) fprintf(f, "%d words %d and %d\n", i, i * i % 89, i % 7);
-    return fclose(f);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    test_dir_remove(&dir);
-    return 0;
 }
 
 int main(void)

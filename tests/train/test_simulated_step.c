@@ -3,33 +3,7 @@
  * the context-parallel and the whole group, exchanges of attention, all of it free of dead-lock, with the bits of
  * thread ranks. Ranks that take the collectives of two groups in different orders are named here as a cycle, at
  * once. */
-#include "harness/test.h"
-#include "harness/run.h"
-#include "harness/tempdir.h"
-
-enum { STEPS = 2, RANKS_MAX = 64 };
-
-typedef struct job {
-    const weft_run *run;
-    double loss[RANKS_MAX][STEPS], norm[RANKS_MAX][STEPS];
-} job;
-
-static test_dir dir;
-
-static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
-{
-    job *j = ud;
-    weft_trainer *t = NULL;
-    WEFT_TRY(weft_trainer_create(&t, world, j->run));
-    weft_status st = WEFT_OK;
-    for (int s = 0; s < STEPS && st >= 0; s++) {
-        weft_record record;
-        st = weft_trainer_step(t, &record);
-        j->loss[ctx->rank][s] = record.loss, j->norm[ctx->rank][s] = record.grad_norm;
-    }
-    weft_trainer_destroy(t);
-    return st;
-}
+#include "simulated_case.h"
 
 static const weft_sim_model model = {.latency_seconds = 1e-5, .link_bytes_per_second = 1e9,
                                      .port_bytes_per_second = 1e9,
@@ -38,9 +12,7 @@ static const weft_sim_model model = {.latency_seconds = 1e-5, .link_bytes_per_se
 /* A run on which nothing divides: 33 tokens, 3 layers; 8 sequences to a step. */
 static void open_run(test_run *t, const char *const *layout)
 {
-    static const char *data;
-    data = test_dir_file(&dir, "data.txt");
-    const char *common[] = {"--data", data, "--hidden-size", "12", "--num-layers", "3", "--num-attention-heads", "3",
+    const char *common[] = {"--data", data_path, "--hidden-size", "12", "--num-layers", "3", "--num-attention-heads", "3",
                             "--num-query-groups", "1", "--ffn-hidden-size", "20", "--seq-length", "33", "--steps", "2",
                             "--lr", "1e-2", "--warmup-steps", "0", "--global-batch-size", "4", "--valid-fraction", "0"};
     test_run_open_more(t, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, layout);
@@ -78,23 +50,6 @@ static void a_step_ends_with_the_bits_of_threads(void **state)
     check_bits(W("--cp-strategy", "dcp-ring", "--dp", "2", "--cp", "4"));
     check_bits(W("--cp-strategy", "ring", "--pp", "2", "--cp", "2", "--dp", "2"));
     check_bits(W("--cp-strategy", "none", "--pp", "3"));
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    test_dir_make(&dir);
-    FILE *f = fopen(test_dir_file(&dir, "data.txt"), "w");
-    if (!f) return -1;
-    for (int i = 0; i < 400; i++) fprintf(f, "%d words %d and %d\n", i, i * i % 89, i % 7);
-    return fclose(f);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    test_dir_remove(&dir);
-    return 0;
 }
 
 int main(void)

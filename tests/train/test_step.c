@@ -1,9 +1,8 @@
 /* labels: small tsan */ /* timeout: 200 */
 /* The trainer's step on thread ranks: the same numbers on every layout, the same weights on every rank, nothing
  * allocated after the first step, labels that are missing. */
-#include "harness/test.h"
+#include "text_case.h"
 #include "harness/run.h"
-#include "harness/tempdir.h"
 #include "train/trainer_impl.h"
 
 enum { STEPS = 3, RANKS_MAX = 8 };
@@ -46,9 +45,6 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
     weft_trainer_destroy(t);
     return st;
 }
-
-static test_dir dir;
-static char data_path[600];
 
 /* A run of the words that all tests share, and `extra`, NULL-terminated. */
 static void open_run(test_run *t, const char *const *extra)
@@ -317,24 +313,6 @@ static void imbalance_is_of_the_whole_step(void **state)
     assert_true(want > 1.01);
     for (int r = 0; r < 4; r++) assert_at_most(fabs(x.got[r] - want), 1e-12);
     test_run_close(&t);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    test_dir_make(&dir);
-    snprintf(data_path, sizeof data_path, "%s", test_dir_file(&dir, "data.txt"));
-    FILE *f = fopen(data_path, "w");
-    if (!f) return -1;
-    for (int i = 0; i < 400; i++) fprintf(f, "%d words %d and %d\n", i, i * i % 89, i % 7);
-    return fclose(f);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    test_dir_remove(&dir);
-    return 0;
 }
 
 int main(void)
