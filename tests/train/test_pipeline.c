@@ -7,7 +7,6 @@
 #include "sched/sched.h"
 #include "train/trainer_impl.h"
 
-
 /* ---- against one rank ------------------------------------------------------------------------------- */
 
 static void one_ranks_loss_and_gradients(void **state)

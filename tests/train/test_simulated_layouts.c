@@ -7,10 +7,10 @@
 /* fp64; 5 layers on 4 stages, 33 tokens on 8 ranks, heads that divide by neither: nothing comes out even. */
 static void open_run(test_run *t, const char *const *layout)
 {
-    const char *common[] = {"--data", data_path, "--hidden-size", "24", "--num-layers", "5", "--num-attention-heads", "12",
-                            "--num-query-groups", "3", "--ffn-hidden-size", "20", "--seq-length", "33", "--steps", "2",
-                            "--lr", "1e-3", "--warmup-steps", "0", "--global-batch-size", "8", "--valid-fraction", "0",
-                            "--precision", "fp64"};
+    const char *common[] = {"--data", data_path, "--hidden-size", "24", "--num-layers", "5", "--num-attention-heads",
+                            "12", "--num-query-groups", "3", "--ffn-hidden-size", "20", "--seq-length", "33",
+                            "--steps", "2", "--lr", "1e-3", "--warmup-steps", "0", "--global-batch-size", "8",
+                            "--valid-fraction", "0", "--precision", "fp64"};
     test_run_open_more(t, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, layout);
 }
 

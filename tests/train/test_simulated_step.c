@@ -12,9 +12,10 @@ static const weft_sim_model model = {.latency_seconds = 1e-5, .link_bytes_per_se
 /* A run on which nothing divides: 33 tokens, 3 layers; 8 sequences to a step. */
 static void open_run(test_run *t, const char *const *layout)
 {
-    const char *common[] = {"--data", data_path, "--hidden-size", "12", "--num-layers", "3", "--num-attention-heads", "3",
-                            "--num-query-groups", "1", "--ffn-hidden-size", "20", "--seq-length", "33", "--steps", "2",
-                            "--lr", "1e-2", "--warmup-steps", "0", "--global-batch-size", "4", "--valid-fraction", "0"};
+    const char *common[] = {"--data", data_path, "--hidden-size", "12", "--num-layers", "3", "--num-attention-heads",
+                            "3", "--num-query-groups", "1", "--ffn-hidden-size", "20", "--seq-length", "33",
+                            "--steps", "2", "--lr", "1e-2", "--warmup-steps", "0", "--global-batch-size", "4",
+                            "--valid-fraction", "0"};
     test_run_open_more(t, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, layout);
 }
 
