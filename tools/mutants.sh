@@ -50,10 +50,11 @@ if [ "$#" -eq 0 ]; then
 fi
 # Every fault meets the same tests in the same order, one at a time, so that the answer is the same in every run: first
 # what is quick and wide, then the rooms in which a numerical fault shows, then all.
+wide='^(shard|optim)\.|^cp\.(api|pairs|properties)$|^train\.(.*step|resume_layouts)$|^ckpt\.checkpoint$|^model\.tensor_'
 for row in "${all[@]}"; do
   name=${row%%|*} what=${row#*|}
   if [ "$#" -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
-  first_failure "$name" 1 -R '^(shard|optim)\.|^cp\.(api|pairs|properties)$|^train\..*step$'
+  first_failure "$name" 1 -R "$wide"
   [ -n "$caught" ] || first_failure "$name" 1 -R '^(cp|model|train)\.'
   [ -n "$caught" ] || first_failure "$name" "$jobs"
   printf '%-20s %-26s %s\n' "$name" "${caught:-NOT CAUGHT}" "$what"

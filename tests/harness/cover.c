@@ -123,17 +123,29 @@ void cover_make(cover *c, const cover_param *param, int params, cover_rule rule,
     free(m.met);
 }
 
+/* A number below n, of stream `seed`. */
+static int below(int n, uint64_t seed, int64_t i) { return (int)((test_uniform(seed, i) + 1) / 2 * n); }
+
+/* The parameters in a random order, a value of each that the rule allows beside those before; the rule may find out
+ * late that there is none, and all begins anew. */
+static bool draw_once(const cover *c, uint64_t seed, int64_t *at, int *row)
+{
+    enum { PATIENCE = 200 };
+    for (int p = 0; p < c->params; p++) row[p] = COVER_NONE;
+    for (int left = c->params; left > 0; left--) {
+        int p = below(c->params, seed, (*at)++), tries = 0;
+        while (row[p] != COVER_NONE) p = (p + 1) % c->params;
+        do row[p] = below(c->param[p].n, seed, (*at)++);
+        while (!c->rule(row, c->ud) && ++tries < PATIENCE);
+        if (tries == PATIENCE) return false;
+    }
+    return true;
+}
+
 void cover_draw(const cover *c, uint64_t seed, int64_t i, int *row)
 {
-    for (int p = 0; p < c->params; p++) row[p] = COVER_NONE;
-    for (int64_t draw = i << 20;; draw++) {
-        int p = (int)((test_uniform(seed, 2 * draw) + 1) / 2 * c->params), open = 0;
-        while (open < c->params && row[(p + open) % c->params] != COVER_NONE) open++;
-        if (open == c->params) return;
-        p = (p + open) % c->params;
-        row[p] = (int)((test_uniform(seed, 2 * draw + 1) + 1) / 2 * c->param[p].n);
-        if (!c->rule(row, c->ud)) row[p] = COVER_NONE;
-    }
+    for (int64_t at = i << 20, end = at + (1 << 20) - 4096; !draw_once(c, seed, &at, row);)
+        if (at > end) fail_msg("no row in a million draws");
 }
 
 static int rows_with(const cover *c, int p, int i, int q, int j)
