@@ -173,17 +173,18 @@ static weft_status run_and_sum(weft_checker *k, double *norm)
 
 /* ---- comparisons ---------------------------------------------------------------------------------- */
 
-/* Against outside numbers fp32 may differ by summation order and by what float32 costs; 16-bit operands by their
- * rounding, 2^-9 and 2^-12, through tens of products: the golden models on all layouts of
- * tests/cli/test_verify_matrix_long.c reach 1.4e-2, 2.7e-2, 3e-3, 3.5e-2 in bf16 and an eighth of that in fp16. */
+/* Against outside numbers fp32 may differ by summation order and by what float32 costs. 16-bit operands differ by their
+ * rounding, 2^-9 and 2^-12, through tens of products: the golden models reach 1.4e-2, 2.7e-2, 3e-3, 3.5e-2 in bf16 on the
+ * layouts of tests/cli/test_verify_matrix_long.c, and a small qwen3 of five layers 7e-2 in the gradients of q and k norms
+ * (so does PyTorch's autocast: these are sums that cancel); fp16 has an eighth of that. */
 typedef struct limits {
     double nll, grad, loss, norm;
 } limits;
 static limits limits_of(const weft_run *run, bool own)
 {
     if (run->prec == WEFT_PREC_F64 && own) return (limits){1e-12, 1e-12, 1e-12, 1e-12};
-    if (run->prec == WEFT_PREC_BF16) return (limits){5e-2, 5e-2, 1e-2, 1e-1};
-    if (run->prec == WEFT_PREC_F16) return (limits){1e-2, 1e-2, 2e-3, 2e-2};
+    if (run->prec == WEFT_PREC_BF16) return (limits){5e-2, 1e-1, 3e-2, 1e-1};
+    if (run->prec == WEFT_PREC_F16) return (limits){1e-2, 2e-2, 5e-3, 2e-2};
     if (own) return (limits){5e-6, 1e-5, 5e-5, 5e-5};
     return (limits){1e-5, 2e-5, 1e-4, 1e-4};
 }

@@ -8,7 +8,7 @@ static void run_model(const char *dir, const char *strategy, const char *layout,
 {
     char c[16], d[16], path[640];
     static int turn;
-    if (turn++ % test_every(5) != 0) return; /* of 24 per model: every kind of run meets some models */
+    if (turn++ % test_every(5) != 0) return; /* of 16 per model: every kind of run meets some models */
     snprintf(path, sizeof path, "%.600s/case.safetensors", dir);
     test_run r;
     snprintf(c, sizeof c, "%d", cp);
@@ -28,7 +28,7 @@ static void fp32(void **state)
     assert_true(n >= 9);
     for (int i = 0; i < n; i++) {
         run_model(dir[i], "auto", "contiguous", 1, 1, "fp32");
-        for (int P = 1; P <= 4; P++) {
+        for (int P = 2; P <= 4; P++) {
             run_model(dir[i], "pcp", P % 2 ? "contiguous" : "zigzag", P, 1, "fp32");
             run_model(dir[i], "ring", P % 2 ? "zigzag" : "contiguous", P, 1, "fp32");
         }
@@ -50,7 +50,8 @@ static void fp64_and_16_bits(void **state)
     }
 }
 
-/* Strategies with head groups and direct exchanges, on 1 x 4, 2 x 2 and 1 x 6 (dp x cp). */
+/* Strategies with head groups and direct exchanges, on 1 x 4, 2 x 2 and 1 x 6 (dp x cp): each pair of them for some
+ * models, each model with each strategy. With all other options: tests/cli/test_verify_matrix_long.c. */
 static void fp32_grids(void **state)
 {
     (void)state;
@@ -59,9 +60,10 @@ static void fp32_grids(void **state)
     char dir[TEST_FILES_MAX][512];
     int n = test_golden_files("models", "", dir);
     for (int i = 0; i < n; i++)
-        for (int s = 0; s < 3; s++)
-            for (int m = 0; m < 3; m++)
-                run_model(dir[i], strategy[s], layout[(i + s + m) % 2], mesh[m].cp, mesh[m].dp, "fp32");
+        for (int s = 0; s < 3; s++) {
+            int m = (i + s) % 3;
+            run_model(dir[i], strategy[s], layout[(i + s + m) % 2], mesh[m].cp, mesh[m].dp, "fp32");
+        }
 }
 
 /* Two stages, micro-batches of one row: every golden model has two layers or more. */
