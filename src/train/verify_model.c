@@ -174,9 +174,9 @@ static weft_status run_and_sum(weft_checker *k, double *norm)
 /* ---- comparisons ---------------------------------------------------------------------------------- */
 
 /* Against outside numbers fp32 may differ by summation order and by what float32 costs. 16-bit operands differ by their
- * rounding, 2^-9 and 2^-12, through tens of products: the golden models reach 1.4e-2, 2.7e-2, 3e-3, 3.5e-2 in bf16 on the
- * layouts of tests/cli/test_verify_matrix_long.c, and a small qwen3 of five layers 7e-2 in the gradients of q and k norms
- * (so does PyTorch's autocast: these are sums that cancel); fp16 has an eighth of that. */
+ * rounding, 2^-9 and 2^-12, through tens of products: the golden models reach 1.4e-2, 2.7e-2, 3e-3, 3.5e-2 in bf16 on
+ * the layouts of tests/cli/test_verify_matrix_long.c, and a small qwen3 of five layers 7e-2 in the gradients of q and k
+ * norms (so does PyTorch's autocast: these are sums that cancel); fp16 has an eighth of that. */
 typedef struct limits {
     double nll, grad, loss, norm;
 } limits;
