@@ -55,6 +55,8 @@ bool weft_opts_given(const weft_opts *o, const char *key); /* somebody asked for
 void weft_opts_help(const weft_opts *o, int width, weft_text *out);
 /* All values as YAML that reads back to the same values. */
 void weft_opts_yaml_text(const weft_opts *o, weft_text *out);
+/* A line "key: value" for every option of the command, in the order of the table, given or not. */
+void weft_opts_lines(const weft_opts *o, weft_text *out);
 /* Two-column table of all values, those given by the user marked; with `given` of those only. Returns how many rows
  * were left out. */
 int weft_opts_table(const weft_opts *o, bool given, weft_text *out);

@@ -345,6 +345,16 @@ static void add_entry(const weft_opts *o, int i, const char *key, const char *in
     weft_text_add(out, "\n");
 }
 
+void weft_opts_lines(const weft_opts *o, weft_text *out)
+{
+    char buf[64];
+    for (int i = 0; i < o->n; i++) {
+        if (!weft__opt_mine(o, i)) continue;
+        if (weft__opt_value_text(o, i, buf, sizeof buf)) add_entry(o, i, o->table[i].key, "", out);
+        else weft_text_add(out, "%s: not given\n", o->table[i].key);
+    }
+}
+
 /* Keys with the same first part are written together, whatever their order in the table: a group that is
  * opened twice would be refused on reading. */
 void weft_opts_yaml_text(const weft_opts *o, weft_text *out)

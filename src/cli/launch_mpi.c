@@ -153,6 +153,7 @@ static int run_in_world(weft_cli *cli, const weft_mpi_launch *l, weft_mpi *mpi, 
     if (st >= 0) st = check_ranks(cli, l, world);
     if (st >= 0) st = set_threads(cli, world);
     st = weft_agree(weft_world_all(world), st);
+    if (st >= 0) st = weft_run_same_options(weft_world_all(world), cli->command->name, &cli->opts);
     if (st == WEFT_ERR_REFUSED || st == WEFT_ERR_IO) return leave(mpi, world, st);
     if (st >= 0) {
         warn_of_crowding(world);

@@ -99,6 +99,12 @@ void weft_run_one_rank(weft_run *run);
 
 /* The model's config: of a directory, of a config.json, or from the option table. LOCAL */
 weft_status weft_run_model_config(const weft_run *run, weft_model_config *out);
+/* Refuses on all ranks when one has another command or other options than rank 0, and names the first (how many threads
+ * and where a file lies may differ). COLLECTIVE over `all` */
+weft_status weft_run_same_options(weft_comm *all, const char *command, const weft_opts *opts);
+/* The same of the data's tokens, documents and bytes (weft_tokens_glance). COLLECTIVE over `all` */
+weft_status weft_run_same_data(weft_comm *all, const weft_tokens *tokens, const char *path);
+
 /* Micro-batches of a step on a rank; refuses a batch that they do not divide. LOCAL, pure */
 weft_status weft_run_accumulation(const weft_run *run, int64_t *out);
 /* Refuses offloading that would act on no stage; so many micro-batches of a step on a rank. LOCAL, pure */

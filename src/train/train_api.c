@@ -106,6 +106,7 @@ weft_status weft_train_create(weft_train **out, weft_group *group, const weft_tr
 {
     weft_train *t = NULL;
     weft_status st = weft_agree(weft_group_comm(group), prepare(&t, group, options));
+    if (st >= 0) st = weft_run_same_options(weft_group_comm(group), "train", &options->opts);
     if (st >= 0) st = weft_trainer_create(&t->trainer, weft_group_world(group), &t->run);
     if (st >= 0) st = resume(t, group);
     if (st >= 0) *out = t;

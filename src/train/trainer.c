@@ -78,7 +78,8 @@ static weft_status open_all(weft_trainer *t, weft_world *world, bool train)
     WEFT_TRY(weft_run_accumulation(t->run, &t->accumulation));
     weft__numerics_open(&t->numerics, t->run);
     WEFT_TRY(weft_arena_create(&t->arena, &t->ctx->mem, "trainer", NULL));
-    WEFT_TRY(open_data(t));
+    WEFT_TRY(weft_agree(weft_world_all(world), open_data(t)));
+    WEFT_TRY(weft_run_same_data(weft_world_all(world), t->tokens, o->data_path));
     WEFT_TRY(alloc_sequences(t));
     weft_engine_options eo = {.B = o->micro_batch,
                               .T = o->seq_length,

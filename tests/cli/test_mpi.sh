@@ -76,7 +76,18 @@ for mpi in openmpi mpich; do
   # ranks that were started with other options: all refuse, and both values are named
   timeout 60 "mpirun.$mpi" -n 1 "$WEFT" verify "$llama" "$llama/case.safetensors" --cp 2 : \
     -n 1 "$WEFT" verify "$llama" "$llama/case.safetensors" --dp 2 >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
-  expect 2 "mesh: cp is 1 on rank 1 and 2 on rank 0" "ranks of other layouts"
+  expect 2 "rank 1: parallel.cp: 1, and rank 0 has parallel.cp: 2" "ranks of other layouts"
+  # what no exchange would notice: another seed, another file of the same size
+  rm -rf "$tmp/a" "$tmp/b" && mkdir "$tmp/a" "$tmp/b"
+  seq 1000 4000 >"$tmp/a/data.txt" && tr 1 2 <"$tmp/a/data.txt" >"$tmp/b/data.txt"
+  few="train --data data.txt --dp 2 --seq-length 32 --hidden-size 8 --num-layers 1 --num-attention-heads 1 --steps 1"
+  few+=" --eval-sequences 0 --threads 1 --runs $tmp/runs --overwrite --name"
+  timeout 60 "mpirun.$mpi" -wdir "$tmp/a" -n 1 "$WEFT" $few x : -wdir "$tmp/a" -n 1 "$WEFT" $few x --seed 2 \
+    >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
+  expect 2 "rank 1: run.seed: 2, and rank 0 has run.seed: 1" "ranks with other seeds"
+  timeout 60 "mpirun.$mpi" -wdir "$tmp/a" -n 1 "$WEFT" $few x : -wdir "$tmp/b" -n 1 "$WEFT" $few x \
+    >"$tmp/stdout" 2>"$tmp/stderr" </dev/null; code=$?
+  expect 2 "rank 1 reads other data than rank 0 from data.txt" "ranks with other data"
   ranks 2 attention "$case" --cp 2 --cp-stratgy ring
   expect 2 "did you mean '--cp-strategy'" "an unknown flag"
   ranks 2 info
