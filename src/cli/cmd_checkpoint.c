@@ -2,8 +2,10 @@
  * in other files. */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct verb {
     const char *name;
@@ -155,6 +157,15 @@ static const verb *find_verb(const weft_cli *cli)
     return NULL;
 }
 
+/* Damage is a finding; what was never there is a wrong word. */
+static weft_status check_folder(const char *from)
+{
+    struct stat s;
+    if (stat(from, &s)) return weft_fail(WEFT_ERR_REFUSED, "cannot look into %s: %s", from, strerror(errno));
+    if (S_ISDIR(s.st_mode)) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED, "%s is no folder; one is needed, as runs/NAME/step-NUMBER", from);
+}
+
 static weft_status checkpoint_check(weft_cli *cli)
 {
     const verb *v = find_verb(cli);
@@ -163,6 +174,7 @@ static weft_status checkpoint_check(weft_cli *cli)
     if (cli->n_positional != v->words + 1)
         return weft_fail(WEFT_ERR_REFUSED, "weft checkpoint %s takes %s", v->name,
                          v->words == 1 ? "one folder, as runs/NAME/step-NUMBER" : "two folders: from where, to where");
+    WEFT_TRY(check_folder(cli->positional[1]));
     if (v->words == 2) return WEFT_OK;
     for (int i = 0; i < cli->opts.n; i++)
         if (weft_opts_given(&cli->opts, cli->opts.table[i].key))

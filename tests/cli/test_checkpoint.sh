@@ -29,4 +29,8 @@ refused "takes one folder" checkpoint verify "$tmp/half" "$tmp/shards"
 refused "needs a file or folder" checkpoint verify
 refused "does nothing for weft checkpoint verify" checkpoint verify "$tmp/half" --save-dtype bf16
 refused "no complete checkpoint" checkpoint inspect "$tmp"
+for verb in inspect verify; do
+  refused "cannot look into $tmp/nowhere: No such file" checkpoint $verb "$tmp/nowhere"
+  refused "is no folder" checkpoint $verb "$tmp/data.txt"
+done
 finish
