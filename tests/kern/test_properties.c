@@ -265,11 +265,11 @@ ON_EACH(adamw_moments_die_out)
  * give 2^-100 times as large. They explode, and a row of zeros would hide that. */
 static void norms_of_huge_rows_body(const weft_kern *k)
 {
-    enum { N = 21 };
+    enum { ROW = 21 };
     static const weft_prec precs[] = {WEFT_PREC_F32, WEFT_PREC_BF16};
-    float x[2][N], w[N], b[N] = {0}, mean, rstd[2], wide[2][N];
-    uint32_t y[2][N], keep[N];
-    for (int i = 0; i < N; i++) {
+    float x[2][ROW], w[ROW], b[ROW] = {0}, mean, rstd[2], wide[2][ROW];
+    uint32_t y[2][ROW], keep[ROW];
+    for (int i = 0; i < ROW; i++) {
         x[1][i] = (float)(i % 5 + 1) * 0x1p25f, w[i] = (float)(1 + i % 3); /* exact in bf16 */
         x[0][i] = x[1][i] * 0x1p100f;
     }
@@ -277,12 +277,12 @@ static void norms_of_huge_rows_body(const weft_kern *k)
         const weft_kern_ops *op = &k->op[precs[p]];
         for (int norm = 0; norm < 3; norm++) {
             for (int i = 0; i < 2; i++) {
-                if (norm == 0) op->rmsnorm_fwd(y[i], N, &rstd[i], x[i], N, w, 1, N, 1e-5, 1);
-                else if (norm == 1) op->layernorm_fwd(y[i], N, &mean, &rstd[i], x[i], N, w, b, 1, N, 1e-5, 1);
-                else op->to_compute(y[i], x[i], N, 1), op->headnorm_fwd(y[i], N, keep, &rstd[i], w, 1, 1, N, 1e-5, 1);
-                op->to_real(wide[i], y[i], N, 1);
+                if (norm == 0) op->rmsnorm_fwd(y[i], ROW, &rstd[i], x[i], ROW, w, 1, ROW, 1e-5, 1);
+                else if (norm == 1) op->layernorm_fwd(y[i], ROW, &mean, &rstd[i], x[i], ROW, w, b, 1, ROW, 1e-5, 1);
+                else op->to_compute(y[i], x[i], ROW, 1), op->headnorm_fwd(y[i], ROW, keep, &rstd[i], w, 1, 1, ROW, 1e-5, 1);
+                op->to_real(wide[i], y[i], ROW, 1);
             }
-            for (int i = 0; i < N; i++)
+            for (int i = 0; i < ROW; i++)
                 assert_at_most(fabs((double)wide[0][i] - (double)wide[1][i]), 1e-2 * fabs((double)wide[1][i]) + 1e-4);
             assert_true(wide[1][4] > 1);
         }
