@@ -279,7 +279,8 @@ static void norms_of_huge_rows_body(const weft_kern *k)
             for (int i = 0; i < 2; i++) {
                 if (norm == 0) op->rmsnorm_fwd(y[i], ROW, &rstd[i], x[i], ROW, w, 1, ROW, 1e-5, 1);
                 else if (norm == 1) op->layernorm_fwd(y[i], ROW, &mean, &rstd[i], x[i], ROW, w, b, 1, ROW, 1e-5, 1);
-                else op->to_compute(y[i], x[i], ROW, 1), op->headnorm_fwd(y[i], ROW, keep, &rstd[i], w, 1, 1, ROW, 1e-5, 1);
+                else op->to_compute(y[i], x[i], ROW, 1),
+                     op->headnorm_fwd(y[i], ROW, keep, &rstd[i], w, 1, 1, ROW, 1e-5, 1);
                 op->to_real(wide[i], y[i], ROW, 1);
             }
             for (int i = 0; i < ROW; i++)
