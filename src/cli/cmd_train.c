@@ -226,6 +226,21 @@ static void print_start(session *s)
     weft_text_free(&t);
 }
 
+/* Only a warning: what else the machine does, and whether it swaps, is not known here. */
+static void warn_of_memory(const session *s)
+{
+    const weft_memory_machine *m = &s->memory.tightest;
+    char planned[32], room[32];
+    if (!s->root || m->planned <= m->room) return;
+    weft_logf(&weft_world_ctx(s->world)->log, WEFT_LOG_WARN,
+              "memory: %d rank%s on %s will hold %s, and %s can be had there: the system may end one of them. "
+              "--recompute full --recompute-keep-attention, --mlp-rows, a smaller --micro-batch-size or more machines "
+              "need less (weft info --memory)",
+              m->ranks, m->ranks > 1 ? "s" : "", m->host,
+              weft_format_bytes((double)m->planned, planned, sizeof planned),
+              weft_format_bytes((double)m->room, room, sizeof room));
+}
+
 /* ---- the run -------------------------------------------------------------------------------------- */
 
 static bool due(int64_t interval, int64_t step) { return interval > 0 && step % interval == 0; }
@@ -425,6 +440,7 @@ static weft_status run_session(session *s)
     WEFT_TRY(weft_agree(e->mesh.all, open_dir_on_root(s)));
     WEFT_TRY(weft_trainer_memory(s->trainer, &s->memory));
     print_start(s);
+    warn_of_memory(s);
     if (s->from >= o->steps) {
         if (s->root)
             weft_say("nothing to do: %s is of step %lld of %lld; a larger --steps trains on\n", s->resumed,

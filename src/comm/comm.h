@@ -195,6 +195,10 @@ weft_status weft_wait_all(weft_req *reqs, int n);
 /* Moves what can move; for kernels' poll. Errors surface at the next wait. */
 void weft_progress(weft_world *w);
 
+/* Bytes that this machine, or a limit on this process's control groups, can still give before the system begins to end
+ * processes; SIZE_MAX where it does not say. LOCAL */
+size_t weft_machine_room(void);
+
 /* ---- reading in place ----------------------------------------------------------------------------- */
 
 /* Memory for buffers that travel: with peer memory (transport `local`) other ranks can read it in place, in a

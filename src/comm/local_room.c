@@ -94,6 +94,8 @@ static uint64_t groups_room(const char *root, const group_files *v)
     }
 }
 
+size_t weft_machine_room(void) { return weft_local_room(""); }
+
 size_t weft_local_room(const char *root)
 {
     char path[2 * PATH_BYTES];

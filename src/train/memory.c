@@ -1,10 +1,17 @@
 /* memory.c — what the ranks of a run hold, by kind, beside what was planned for them. */
 #include "train/trainer_impl.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 enum { KINDS = WEFT_MEMORY_KINDS };
 
 typedef struct numbers { /* of one rank, as they are gathered */
     int64_t counted[KINDS + 1], planned[KINDS + 1], resident; /* the last one in a file */
+    int64_t room, process;     /* bytes that its machine can still give; its process there */
+    char host[WEFT_HOST_BYTES];
 } numbers;
 
 static weft_status plan_checkpoint(const weft_trainer *t, weft_arena *arena, weft_memory *out)
@@ -75,6 +82,28 @@ static void merge(weft_memory_report *r, const numbers *of, int ranks)
     copy_out(&r->most, most.counted);
 }
 
+static int by_process(const void *a, const void *b)
+{
+    const numbers *x = a, *y = b;
+    int order = strcmp(x->host, y->host);
+    return order ? order : (x->process > y->process) - (x->process < y->process);
+}
+
+/* Sorts the ranks. What ranks of one process hold by now, as threads, counts once. */
+static void find_tightest(weft_memory_report *r, numbers *of, int ranks)
+{
+    qsort(of, (size_t)ranks, sizeof *of, by_process);
+    for (int i = 0; i < ranks;) {
+        weft_memory_machine m = {.room = of[i].room};
+        snprintf(m.host, sizeof m.host, "%s", of[i].host);
+        for (; i < ranks && !strcmp(of[i].host, m.host); i++, m.ranks++) {
+            m.planned += sum(of[i].planned);
+            if (m.ranks == 0 || by_process(&of[i - 1], &of[i])) m.room += of[i].resident;
+        }
+        if (r->tightest.ranks == 0 || m.room - m.planned < r->tightest.room - r->tightest.planned) r->tightest = m;
+    }
+}
+
 weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out)
 {
     weft_comm *all = t->engine.mesh.all;
@@ -96,10 +125,14 @@ weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out)
         copy_in(of[me].counted, &counted);
         copy_in(of[me].planned, &planned);
         of[me].resident = (int64_t)weft_resident_bytes();
+        of[me].room = (int64_t)weft_min_size(weft_machine_room(), INT64_MAX / 4);
+        of[me].process = getpid();
+        gethostname(of[me].host, sizeof of[me].host - 1);
         st = weft_all_gather(all, &of[me], of, bytes);
     }
     if (st >= 0) {
         merge(out, of, ranks);
+        find_tightest(out, of, ranks);
         out->own = counted;
         out->own_planned = planned;
     }

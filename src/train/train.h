@@ -252,8 +252,16 @@ weft_status weft_run_writers(const weft_run *run, weft_comm *all, weft_arena *ar
 weft_status weft_run_checkpoint_bytes(const weft_run *run, const weft_model_config *config, weft_arena *arena,
                                       const int *writer, int writers, int ranks, int64_t *bytes);
 
+enum { WEFT_HOST_BYTES = 72 };
+typedef struct weft_memory_machine { /* the ranks of one machine together */
+    char host[WEFT_HOST_BYTES];
+    int ranks;
+    int64_t planned, room; /* room: what they hold by now, and what the machine or a control group can still give */
+} weft_memory_machine;
+
 typedef struct weft_memory_report {
     int ranks;
+    weft_memory_machine tightest;  /* where least is left beyond what is planned, or most is missing */
     int needs;                     /* the rank for which most is planned */
     weft_memory needed;            /* that plan */
     int rank;                      /* the rank that holds most */
