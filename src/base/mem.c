@@ -3,25 +3,20 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
+enum { ALIGN = 64 };
 /* Chunks of host memory grow up to CHUNK_MAX: pages that nobody touches cost nothing there. They begin small, because
  * every rank has several arenas that hold little. Larger requests than CHUNK_SHARED get chunks of their own. */
 enum { CHUNK_FIRST = 1 << 16, CHUNK_SHARED = 1 << 20, CHUNK_MAX = 64 << 20 };
 
 /* ---- host provider -------------------------------------------------------------------------------- */
 
-/* Large memory asks for huge pages, where the system has them for who asks. It is not for address translation alone:
- * small pages lie anywhere, and those that fall on the same sets of the second-level cache push one another out. Then a
- * kernel whose tiles fill half of that cache runs up to a fifth slower in one process than in the next. */
 static weft_status host_alloc(void *self, size_t bytes, void **out)
 {
     (void)self;
     void *p = NULL;
-    if (posix_memalign(&p, bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGN, bytes ? bytes : ALIGN))
+    if (posix_memalign(&p, ALIGN, bytes ? bytes : ALIGN))
         return weft_fail(WEFT_ERR_MEMORY, "cannot get %zu bytes of host memory", bytes);
-    if (bytes >= HUGE_PAGE) madvise(p, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     *out = p;
     return WEFT_OK;
 }
