@@ -34,6 +34,11 @@ typedef struct weft_mem_provider {
 
 extern const weft_mem_provider weft_mem_host;
 
+/* Addresses without memory, which nobody may touch: for code that makes a plan, to say what it would allocate. The
+ * provider works as long as *n lives. */
+typedef struct weft_nowhere { uintptr_t next; } weft_nowhere;
+weft_mem_provider weft_mem_nowhere(weft_nowhere *n);
+
 typedef struct weft_mem_row { /* one line of the memory table */
     const char *arena, *label;
     size_t bytes, peak;

@@ -65,8 +65,8 @@ int weft_columns(FILE *to);
 void weft_print_prose(FILE *to, const char *lines, int left);
 /* Results, folded on terminals only. */
 void weft_print_lines(const char *lines, int left);
-/* The same from a format; left is WEFT_FOLD_UNDER. */
 void weft_print_json_text(const char *s); /* as a string of JSON, to the standard output */
+/* The same as weft_print_lines from a format; left is WEFT_FOLD_UNDER. */
 void weft_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* print_memory.c: a line of what is planned, for the table at the start; a table of what was held. */

@@ -19,16 +19,15 @@ static int threads_of(const weft_cli *cli)
 }
 
 /* What each rank of the world copies of a checkpoint; all are taken to be on one node. */
-static weft_status plan_checkpoints(const weft_cli *cli, weft_arena *arena, int64_t **bytes)
+static weft_status plan_checkpoints(const weft_cli *cli, const weft_model_config *config, weft_arena *arena,
+                                    int64_t **bytes)
 {
-    weft_model_config config;
     int ranks = weft_mesh_ranks(cli->run.mesh), writers = strcmp(cli->options.save_writers, "all") ? 1 : ranks;
     int *writer = NULL;
-    WEFT_TRY(weft_run_model_config(&cli->run, &config));
     WEFT_TRY(WEFT_NEW(arena, writers, "ranks that write", &writer));
     WEFT_TRY(WEFT_NEW(arena, ranks, "ranks that write", bytes));
     for (int r = 0; r < writers; r++) writer[r] = r;
-    return weft_run_checkpoint_bytes(&cli->run, &config, arena, writer, writers, ranks, *bytes);
+    return weft_run_checkpoint_bytes(&cli->run, config, arena, writer, writers, ranks, *bytes);
 }
 
 /* Ranks of one place write different files: the one with most speaks for them. */
@@ -41,20 +40,19 @@ static void take_checkpoint(const weft_cli *cli, const int64_t *bytes, place *x)
     }
 }
 
-static weft_status plan_place(const weft_cli *cli, const weft_kern *kern, weft_comm *any, place *x)
+static weft_status plan_place(const weft_cli *cli, const weft_model_config *config, const weft_kern *kern,
+                              weft_comm *any, place *x)
 {
     const weft_run *run = &cli->run;
     const weft_mesh_shape m = run->mesh;
     const weft_run_options *o = &cli->options;
-    weft_model_config config;
     int64_t micros;
-    WEFT_TRY(weft_run_model_config(run, &config));
     WEFT_TRY(weft_run_accumulation(run, &micros));
-    WEFT_TRY(weft_run_check_offload(run, &config, micros));
+    WEFT_TRY(weft_run_check_offload(run, config, micros));
     const weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch,
                                     .micros = micros, .train = true};
     const weft_memory_ask ask = {
-        .config = &config, .options = weft_engine_model_options(run, &eo), .cp = m.cp,
+        .config = config, .options = weft_engine_model_options(run, &eo), .cp = m.cp,
         .at = {.share = {x->part, m.tp, x->stage, m.pp, run->sequence_parallel},
                .ranks = m.dp * m.cp, .rank = 0, .zero = (int)o->zero_stage},
         .threads = threads_of(cli), .micros = micros,
@@ -106,15 +104,15 @@ static void add_table(weft_text *t, const weft_cli *cli, const place *most, cons
     if (most->memory.file || least->memory.file) add_row(t, "in a file", most->memory.file, least->memory.file, both);
 }
 
-static weft_status add_all(const weft_cli *cli, const weft_kern *kern, weft_comm *any, const int64_t *checkpoint,
-                           weft_text *t)
+static weft_status add_all(const weft_cli *cli, const weft_model_config *config, const weft_kern *kern, weft_comm *any,
+                           const int64_t *checkpoint, weft_text *t)
 {
     const bool jsonl = !strcmp(cli->options.bench_format, "jsonl");
     place most = {.memory.bytes = {-1}}, least = most;
     for (int stage = 0; stage < cli->run.mesh.pp; stage++)
         for (int part = 0; part < cli->run.mesh.tp; part++) {
             place x = {.stage = stage, .part = part};
-            WEFT_TRY(plan_place(cli, kern, any, &x));
+            WEFT_TRY(plan_place(cli, config, kern, any, &x));
             take_checkpoint(cli, checkpoint, &x);
             int64_t sum = weft_memory_total(&x.memory);
             if (jsonl) add_jsonl(t, &x);
@@ -129,6 +127,7 @@ weft_status weft_info_memory(const weft_cli *cli, weft_world *world)
 {
     const char *format = cli->options.bench_format;
     weft_kern kern;
+    weft_model_config config;
     weft_comm *any;
     weft_text t = {0};
     weft_arena *arena = NULL;
@@ -136,11 +135,12 @@ weft_status weft_info_memory(const weft_cli *cli, weft_world *world)
     if (strcmp(format, "text") && strcmp(format, "jsonl"))
         return weft_fail(WEFT_ERR_REFUSED, "info --memory --format %s: there is text, or jsonl with a line per stage "
                          "and part of tp", format);
+    WEFT_TRY(weft_run_model_config(&cli->run, &config));
     WEFT_TRY(weft_kern_init(&kern, cli->run.isa));
     WEFT_TRY(weft_comm_create(&any, world, (int[]){0}, 1, "memory"));
     weft_status st = weft_arena_create(&arena, &weft_world_ctx(world)->mem, "checkpoints", NULL);
-    if (st >= 0) st = plan_checkpoints(cli, arena, &checkpoint);
-    if (st >= 0) st = add_all(cli, &kern, any, checkpoint, &t);
+    if (st >= 0) st = plan_checkpoints(cli, &config, arena, &checkpoint);
+    if (st >= 0) st = add_all(cli, &config, &kern, any, checkpoint, &t);
     weft_arena_destroy(arena);
     weft_comm_destroy(any);
     if (st == WEFT_OK && *t.data == '{') fputs(t.data, stdout);

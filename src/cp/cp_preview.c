@@ -2,19 +2,6 @@
  * prints itself and what it allocates, so that neither can drift from the run. */
 #include "cp/cp_impl.h"
 
-/* Addresses that nobody owns. Buffers of this kind are never touched while a plan is made. */
-typedef struct nowhere { uintptr_t next; } nowhere;
-
-static weft_status take(void *self, size_t bytes, void **out)
-{
-    nowhere *n = self;
-    *out = (void *)n->next; /* NOLINT: an address to count with, never one to read */
-    n->next += (bytes + 63) / 64 * 64;
-    return WEFT_OK;
-}
-
-static void give(void *self, void *ptr, size_t bytes) { (void)self, (void)ptr, (void)bytes; }
-
 static weft_status build(weft_arena *arena, weft_arena *buffers, const weft_kern *kern, const weft_cp_plan *draft,
                          weft_text *text, weft_cp_sizes *sizes)
 {
@@ -31,12 +18,8 @@ static weft_status build(weft_arena *arena, weft_arena *buffers, const weft_kern
 weft_status weft_cp_preview(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
                             const weft_cp_options *options, int P, weft_text *text, weft_cp_sizes *sizes)
 {
-    nowhere space = {64};
-    const weft_mem_provider provider = {.name = "nowhere",
-                                        .kind = WEFT_MEM_DEVICE,
-                                        .self = &space,
-                                        .alloc = take,
-                                        .release = give};
+    weft_nowhere space;
+    const weft_mem_provider provider = weft_mem_nowhere(&space); /* buffers are not touched while a plan is made */
     weft_profile plain = weft_profile_default();
     weft_mem account = {0};
     weft_arena *arena, *buffers;

@@ -3,18 +3,6 @@
  * touches them before the first pass. */
 #include "model/model_impl.h"
 
-typedef struct nowhere { uintptr_t next; } nowhere;
-
-static weft_status take(void *self, size_t bytes, void **out)
-{
-    nowhere *n = self;
-    *out = (void *)n->next; /* NOLINT: an address to count with, never one to read */
-    n->next += (bytes + 63) / 64 * 64;
-    return WEFT_OK;
-}
-
-static void give(void *self, void *ptr, size_t bytes) { (void)self, (void)ptr, (void)bytes; }
-
 static weft_status preview_plans(weft_model *m, weft_model_sizes *out, weft_comm *any, const weft_model_options *o,
                                  int cp_ranks)
 {
@@ -38,9 +26,8 @@ static weft_status preview_plans(weft_model *m, weft_model_sizes *out, weft_comm
 static weft_status preview(weft_model *m, weft_model_sizes *out, weft_comm *any, const weft_model_config *config,
                            const weft_model_share *share, const weft_model_options *o, int cp_ranks)
 {
-    nowhere space = {64};
-    const weft_mem_provider provider = {.name = "nowhere", .kind = WEFT_MEM_DEVICE, .self = &space, .alloc = take,
-                                        .release = give};
+    weft_nowhere space;
+    const weft_mem_provider provider = weft_mem_nowhere(&space); /* buffers are not touched while a plan is made */
     weft_status st;
     WEFT_TRY(weft_arena_create(&m->arena, &m->ctx->mem, "model", NULL));
     WEFT_TRY_OR(st, weft_arena_create(&m->buffers, &m->ctx->mem, "model", &provider), done);
