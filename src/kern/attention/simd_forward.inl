@@ -6,8 +6,8 @@
  * panel stay in the first-level cache from the first product through the softmax to the second. */
 
 /* Tiles that share packed K,V, at most, and the bytes of Q^T and O^T that all of them may take (half a second-level
- * cache of 1 MB). Do not change results. */
-enum { FWD_TILES = 16, FWD_BYTES = 1 << 19 };
+ * cache of 2 MB). Do not change results. */
+enum { FWD_TILES = 16, FWD_BYTES = 1 << 20 };
 
 typedef struct fwd_tile {
     lanes t;

@@ -70,6 +70,7 @@ static inline __attribute__((always_inline)) void block(float *c, int64_t ldc, c
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < nr; j++) acc[i][j] = vzero();
+#pragma GCC unroll 4 /* few enough turns for the branch predictor to know the last one */
     for (int x = 0; x < k; x++) {
         V bv[NR];
 #pragma GCC unroll 4

@@ -89,8 +89,11 @@ static void turn(float *dst, int ldd, const float *src, int lds, int n, int cols
 
 /* ---- panels of MR rows, for the matrix that is broadcast ------------------------------------------- */
 
-/* A store of a vector that ends past its MR elements is followed by the next MR; the last one needs room. */
+/* A store of 8 lanes that ends past its MR elements is followed by the next MR; the last one needs room. (Stores of 16
+ * lanes would cross a cache line nearly every time.) A whole vector, because that keeps more panels at cache lines. */
 enum { SLACK = VLEN };
+_Static_assert(MR <= 8, "vstore8 stores them");
+
 static inline int64_t packed_floats(int rows, int cols)
 {
     return ((int64_t)cols * MR + SLACK) * ((rows + MR - 1) / MR);
@@ -106,7 +109,7 @@ static void pack_keys(float *dst, const void *src, int64_t ld, weft_prec c, int6
             for (int x = 0; x < MR; x++) t[x] = i + x < rows ? vector_in(src, at + x * ld, c, n - y) : vzero();
             for (int x = MR; x < VLEN; x++) t[x] = vzero();
             vtranspose(t);
-            for (int x = 0; x < VLEN && y + x < n; x++) vstore(dst + (y + x) * MR, t[x]);
+            for (int x = 0; x < VLEN && y + x < n; x++) vstore8(dst + (y + x) * MR, t[x]);
         }
 }
 
@@ -116,7 +119,7 @@ static void pack_turned(float *dst, int ldk, const void *src, int64_t ld, weft_p
 {
     for (int y = 0; y < n; y += MR, dst += ldk * MR + SLACK)
         for (int x = 0; x < rows; x++)
-            vstore(dst + x * MR, vector_in(src, (row + x) * ld + (int64_t)g * n + y, c, n - y));
+            vstore8(dst + x * MR, vector_in(src, (row + x) * ld + (int64_t)g * n + y, c, n - y));
 }
 
 /* The keys [*lo, *hi), counted from j0, outside of which lanes [x, x + count) see none of the block's n keys: both ends

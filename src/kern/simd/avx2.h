@@ -41,6 +41,8 @@ static inline V vset(float x) { return _mm256_set1_ps(x); }
 static inline V vload(const float *p) { return _mm256_loadu_ps(p); }
 static inline V vloadn(const float *p, int64_t n) { return _mm256_maskload_ps(p, _mm256_castps_si256(vmask_n(n))); }
 static inline void vstore(float *p, V a) { _mm256_storeu_ps(p, a); }
+/* The first 8 lanes, here all. */
+static inline void vstore8(float *p, V a) { vstore(p, a); }
 static inline void vstoren(float *p, V a, int64_t n) { _mm256_maskstore_ps(p, _mm256_castps_si256(vmask_n(n)), a); }
 
 static inline V vadd(V a, V b) { return _mm256_add_ps(a, b); }

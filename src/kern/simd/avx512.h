@@ -40,6 +40,8 @@ static inline V vset(float x) { return _mm512_set1_ps(x); }
 static inline V vload(const float *p) { return _mm512_loadu_ps(p); }
 static inline V vloadn(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(vmask_n(n), p); }
 static inline void vstore(float *p, V a) { _mm512_storeu_ps(p, a); }
+/* The first 8 lanes. */
+static inline void vstore8(float *p, V a) { _mm256_storeu_ps(p, _mm512_castps512_ps256(a)); }
 static inline void vstoren(float *p, V a, int64_t n) { _mm512_mask_storeu_ps(p, vmask_n(n), a); }
 
 static inline V vadd(V a, V b) { return _mm512_add_ps(a, b); }
