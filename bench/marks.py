@@ -94,9 +94,10 @@ def ratio(key, values):
 
 
 def shares(prefix, isa, case):
-    found = kernels(case, isa=isa, repeats=9)
+    """Median of processes: which pages one gets, and who else runs, moves its share more than what a repeat does."""
+    found = [kernels(case, isa=isa, repeats=2) for _ in range(5)]
     for direction in ("fwd", "bwd"):
-        yield Figure(prefix.format(direction), 100 * found[direction]["share"], found[direction]["spread"])
+        yield ratio(prefix.format(direction), [100 * f[direction]["share"] for f in found])
 
 
 def without(group, note):
@@ -153,7 +154,7 @@ def measure_shapes(have):
     yield ratio("packed", packed)
     yield ratio("window", window)
     per_token = lambda T, r: r["area"] / rate(r) / T  # area over rate is time; operations per pair are the same
-    for _ in range(15):  # milliseconds each, which differ by a tenth from run to run
+    for _ in range(11):  # milliseconds each, which differ by a tenth from run to run
         odd.append(per_token(1001, both("H8 D128 T1001", 5)) / per_token(1008, both("H8 D128 T1008", 5)))
     yield ratio("odd", odd)
 
