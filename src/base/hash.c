@@ -10,6 +10,30 @@ static weft_hash of_library(XXH128_hash_t h) { return (weft_hash){h.low64, h.hig
 
 weft_hash weft_hash_of(const void *data, size_t bytes) { return of_library(XXH3_128bits(data, bytes)); }
 
+weft_glance weft_glance_of(const void *data, size_t bytes)
+{
+    enum { BLOCK = 1 << 20, BLOCKS = 64 };
+    weft_hash part[BLOCKS];
+    weft_glance g = {.bytes = (int64_t)bytes};
+    if (bytes <= (size_t)BLOCK * BLOCKS) {
+        g.hash = weft_hash_of(data, bytes);
+        return g;
+    }
+    for (size_t i = 0; i < BLOCKS; i++) /* the first begins with the file, the last ends with it */
+        part[i] = weft_hash_of((const char *)data + (bytes - BLOCK) / (BLOCKS - 1) * i +
+                                   (i == BLOCKS - 1 ? (bytes - BLOCK) % (BLOCKS - 1) : 0),
+                               BLOCK);
+    g.hash = weft_hash_of(part, sizeof part);
+    return g;
+}
+
+void weft_glance_add(weft_glance *all, weft_glance one)
+{
+    all->bytes += one.bytes;
+    all->hash.low += one.hash.low;
+    all->hash.high += one.hash.high;
+}
+
 const char *weft_hash_text(weft_hash h, char *buf)
 {
     snprintf(buf, WEFT_HASH_TEXT, "%016" PRIx64 "%016" PRIx64, h.high, h.low);

@@ -15,6 +15,17 @@ const char *weft_hash_text(weft_hash h, char *buf);
 /* Exactly 32 small hexadecimal digits. */
 bool weft_hash_parse(const char *text, weft_hash *out);
 
+/* What tells two files apart without reading all of them: size, and the checksum of everything up to 64 MiB, of 64
+ * pieces of 1 MiB, evenly spread, of what is larger. */
+typedef struct weft_glance { weft_hash hash; int64_t bytes; } weft_glance;
+weft_glance weft_glance_of(const void *data, size_t bytes);
+/* Of several files together, in any order; begins with zeros. */
+void weft_glance_add(weft_glance *all, weft_glance one);
+static inline bool weft_glance_same(weft_glance a, weft_glance b)
+{
+    return a.bytes == b.bytes && weft_hash_same(a.hash, b.hash);
+}
+
 /* Piece by piece: the same as of the pieces one after the other. */
 typedef struct weft_hasher weft_hasher;
 weft_hasher *weft_hasher_create(void); /* NULL: no memory */

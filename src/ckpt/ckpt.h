@@ -22,6 +22,7 @@ weft_status weft_st_require(const weft_st *st, const char *name, const weft_view
 const char *weft_st_meta(const weft_st *st, const char *key);             /* NULL when absent */
 const char *weft_st_meta_key(const weft_st *st, int i);                   /* NULL past the last */
 const char *weft_st_path(const weft_st *st);
+weft_glance weft_st_glance(const weft_st *st);
 
 /* Writes views in the canonical order (larger alignment first, then name; header padded to 8), to a
  * temporary name, synced, then renamed. meta: key, value, key, value, NULL; or NULL. */
@@ -40,6 +41,8 @@ weft_status weft_ckpt_load_weights(const char *dir, const weft_spec *spec, int n
 struct weft_held;
 weft_status weft_ckpt_load_parts(const char *dir, const weft_spec *whole, int n_whole, bool tied,
                                  const struct weft_held *into);
+/* Of the files of weights in `dir`. */
+weft_status weft_ckpt_glance_weights(const char *dir, weft_glance *out);
 /* Writes model.safetensors (F32, BF16, F16 or F64 in the file), sharded with an index when larger than
  * max_shard_bytes (0: never). */
 weft_status weft_ckpt_save_weights(const char *dir, const weft_spec *spec, int n, const void *weights,

@@ -121,6 +121,16 @@ weft_status weft_ckpt_load_parts(const char *dir, const weft_spec *whole, int n_
     return st;
 }
 
+weft_status weft_ckpt_glance_weights(const char *dir, weft_glance *out)
+{
+    weft__hf hf;
+    weft_status st = weft__hf_open(&hf, dir);
+    *out = (weft_glance){0};
+    for (int i = 0; i < hf.files && st == WEFT_OK; i++) weft_glance_add(out, weft_st_glance(hf.file[i]));
+    weft__hf_close(&hf);
+    return st;
+}
+
 weft_status weft_ckpt_load_weights(const char *dir, const weft_spec *spec, int n, bool tied, void *weights,
                                    weft_dtype dtype)
 {

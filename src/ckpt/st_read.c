@@ -312,6 +312,7 @@ void weft_st_close(weft_st *st)
 int weft_st_count(const weft_st *st) { return st->n; }
 const weft_st_entry *weft_st_at(const weft_st *st, int i) { return &st->entry[i]; }
 const char *weft_st_path(const weft_st *st) { return st->path; }
+weft_glance weft_st_glance(const weft_st *st) { return weft_glance_of(st->map.data, st->map.bytes); }
 
 const weft_view *weft_st_find(const weft_st *st, const char *name)
 {

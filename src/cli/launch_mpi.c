@@ -147,13 +147,22 @@ static int leave_alone(const weft_mpi_launch *l, const weft_mpi *mpi, bool start
 
 /* ---- the body ---------------------------------------------------------------------------------------------------- */
 
+/* Which bench is no option. Words that are files are compared by what these hold, where they are read. */
+static weft_status same_words(const weft_cli *cli, weft_world *world)
+{
+    char command[64];
+    bool which = cli->command == &weft_cmd_bench && cli->n_positional;
+    snprintf(command, sizeof command, "%s%s%s", cli->command->name, which ? " " : "", which ? cli->positional[0] : "");
+    return weft_run_same_options(weft_world_all(world), command, &cli->opts);
+}
+
 static int run_in_world(weft_cli *cli, const weft_mpi_launch *l, weft_mpi *mpi, weft_world *world, weft_status st)
 {
     char message[600];
     if (st >= 0) st = check_ranks(cli, l, world);
     if (st >= 0) st = set_threads(cli, world);
     st = weft_agree(weft_world_all(world), st);
-    if (st >= 0) st = weft_run_same_options(weft_world_all(world), cli->command->name, &cli->opts);
+    if (st >= 0) st = same_words(cli, world);
     if (st == WEFT_ERR_REFUSED || st == WEFT_ERR_IO) return leave(mpi, world, st);
     if (st >= 0) {
         warn_of_crowding(world);

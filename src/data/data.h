@@ -27,9 +27,8 @@ int64_t weft_tokens_count(const weft_tokens *t);
 int64_t weft_tokens_docs(const weft_tokens *t);
 /* Of all bytes of the file: whether a run goes on with the data that it began with. Reads the file. */
 weft_hash weft_tokens_hash(const weft_tokens *t);
-/* Of a file up to 64 MiB all, of a larger one 64 MiB of it, evenly spread: what tells other files of the same size
- * apart without reading them. */
-weft_hash weft_tokens_glance(const weft_tokens *t);
+/* Whether ranks read the same file, without reading all of a large one. */
+weft_glance weft_tokens_glance(const weft_tokens *t);
 weft_status weft_tokens_read(const weft_tokens *t, int64_t first, int64_t n, int32_t *ids);
 /* Writes a token file (temporary name, sync, rename). offsets: [docs+1]. */
 weft_status weft_tokens_write(const char *path, const int32_t *ids, int64_t n, const int64_t *offsets, int64_t docs,

@@ -178,18 +178,7 @@ int64_t weft_tokens_count(const weft_tokens *t) { return t->count; }
 int64_t weft_tokens_docs(const weft_tokens *t) { return t->docs; }
 weft_hash weft_tokens_hash(const weft_tokens *t) { return weft_hash_of(t->map.data, t->map.bytes); }
 
-weft_hash weft_tokens_glance(const weft_tokens *t)
-{
-    enum { BLOCK = 1 << 20, BLOCKS = 64 };
-    const size_t bytes = t->map.bytes;
-    weft_hash part[BLOCKS];
-    if (bytes <= (size_t)BLOCK * BLOCKS) return weft_tokens_hash(t);
-    for (size_t i = 0; i < BLOCKS; i++) /* the first begins with the file, the last ends with it */
-        part[i] = weft_hash_of((const char *)t->map.data + (bytes - BLOCK) / (BLOCKS - 1) * i +
-                                   (i == BLOCKS - 1 ? (bytes - BLOCK) % (BLOCKS - 1) : 0),
-                               BLOCK);
-    return weft_hash_of(part, sizeof part);
-}
+weft_glance weft_tokens_glance(const weft_tokens *t) { return weft_glance_of(t->map.data, t->map.bytes); }
 
 weft_status weft_tokens_read(const weft_tokens *t, int64_t first, int64_t n, int32_t *ids)
 {

@@ -17,15 +17,23 @@ static bool is_own(const char *line)
     return false;
 }
 
-static weft_status compare_lines(const char *mine, const char *root)
+/* A line without what makes it one of JSON. */
+static int bare(const char **line)
+{
+    *line += strspn(*line, " ");
+    int n = (int)strcspn(*line, "\n");
+    return n - (n > 0 && (*line)[n - 1] == ',');
+}
+
+static weft_status compare_lines(const char *mine, const char *root, const char *what)
 {
     while (*mine || *root) {
-        int n = (int)strcspn(mine, "\n"), m = (int)strcspn(root, "\n");
+        int n = bare(&mine), m = bare(&root);
         if ((n != m || strncmp(mine, root, (size_t)n)) && !(is_own(mine) && is_own(root)))
-            return weft_fail(WEFT_ERR_REFUSED, "%.*s, and rank 0 has %.*s; give all ranks the same options", n, mine, m,
-                             root);
-        mine += n + (mine[n] == '\n');
-        root += m + (root[m] == '\n');
+            return weft_fail(WEFT_ERR_REFUSED, "%.*s, and rank 0 has %.*s; give all ranks the same %s", n, mine, m,
+                             root, what);
+        mine += strcspn(mine, "\n"), mine += *mine == '\n';
+        root += strcspn(root, "\n"), root += *root == '\n';
     }
     return WEFT_OK;
 }
@@ -49,57 +57,93 @@ static weft_status text_of_root(weft_comm *all, const weft_text *mine, char **ou
     return WEFT_OK;
 }
 
+/* The caller's text is freed. */
+static weft_status same_lines(weft_comm *all, weft_text *mine, const char *what)
+{
+    char *root = NULL;
+    weft_status st = mine->failed ? weft_fail(WEFT_ERR_MEMORY, "no memory for %s as text", what) : WEFT_OK;
+    st = weft_agree(all, st);
+    if (st >= 0) st = text_of_root(all, mine, &root);
+    if (st >= 0) st = weft_agree(all, compare_lines(mine->data, root, what));
+    free(root);
+    weft_text_free(mine);
+    return st;
+}
+
 weft_status weft_run_same_options(weft_comm *all, const char *command, const weft_opts *opts)
 {
     weft_text mine = {0};
-    char *root = NULL;
     if (weft_comm_size(all) == 1) return WEFT_OK;
     weft_text_add(&mine, "command: %s\n", command);
     weft_opts_lines(opts, &mine);
-    weft_status st = mine.failed ? weft_fail(WEFT_ERR_MEMORY, "no memory for the options as text") : WEFT_OK;
-    st = weft_agree(all, st);
-    if (st >= 0) st = text_of_root(all, &mine, &root);
-    if (st >= 0) st = weft_agree(all, compare_lines(mine.data, root));
-    free(root);
+    return same_lines(all, &mine, "options");
+}
+
+weft_status weft_run_same_model(weft_comm *all, const weft_model_config *config)
+{
+    weft_text mine = {0};
+    if (weft_comm_size(all) == 1) return WEFT_OK;
+    weft_status st = weft_agree(all, weft_model_config_text(config, "float32", &mine));
+    if (st >= 0) return same_lines(all, &mine, "config.json");
     weft_text_free(&mine);
     return st;
 }
 
-/* ---- data ---------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------------------- */
 
 typedef struct sight { /* of one rank, as it travels */
-    weft_hash hash;
-    int64_t tokens, docs;
+    weft_glance file;
+    int64_t tokens, docs; /* 0 where a file has none */
 } sight;
 
-static weft_status compare_sights(const sight *all, int n, const char *path)
+static bool same_sight(const sight *a, const sight *b)
 {
-    for (int r = 1; r < n; r++) {
-        const sight *a = &all[0], *b = &all[r];
-        if (a->tokens == b->tokens && a->docs == b->docs && weft_hash_same(a->hash, b->hash)) continue;
-        return weft_fail(WEFT_ERR_REFUSED,
-                         "rank %d reads other data than rank 0 from %s: %lld tokens in %lld documents, not %lld in "
-                         "%lld%s; give all ranks the same file",
-                         r, path, (long long)b->tokens, (long long)b->docs, (long long)a->tokens, (long long)a->docs,
-                         a->tokens == b->tokens && a->docs == b->docs ? ", and other bytes" : "");
-    }
-    return WEFT_OK;
+    return a->tokens == b->tokens && a->docs == b->docs && weft_glance_same(a->file, b->file);
 }
 
-weft_status weft_run_same_data(weft_comm *all, const weft_tokens *tokens, const char *path)
+/* The first rank that sees something else than rank 0, and what: pair[0] is rank 0's. All alike: 0. COLLECTIVE */
+static weft_status first_other(weft_comm *all, const sight *mine, int *rank, sight pair[2])
 {
     int n = weft_comm_size(all);
-    sight mine = {.tokens = weft_tokens_count(tokens), .docs = weft_tokens_docs(tokens)};
+    *rank = 0;
     if (n == 1) return WEFT_OK;
-    mine.hash = weft_tokens_glance(tokens);
     sight *of = malloc((size_t)n * sizeof *of);
     size_t *bytes = malloc((size_t)n * sizeof *bytes);
     weft_status st = of && bytes ? WEFT_OK : weft_fail(WEFT_ERR_MEMORY, "no memory to compare what %d ranks read", n);
     st = weft_agree(all, st);
     for (int r = 0; st >= 0 && r < n; r++) bytes[r] = sizeof *of;
-    if (st >= 0) st = weft_all_gather(all, &mine, of, bytes);
-    if (st >= 0) st = weft_agree(all, compare_sights(of, n, path));
+    if (st >= 0) st = weft_all_gather(all, mine, of, bytes);
+    for (int r = n - 1; st >= 0 && r > 0; r--)
+        if (!same_sight(&of[0], &of[r])) *rank = r, pair[0] = of[0], pair[1] = of[r];
     free(of);
     free(bytes);
     return st;
+}
+
+weft_status weft_run_same_data(weft_comm *all, const weft_tokens *tokens, const char *path)
+{
+    const sight mine = {weft_comm_size(all) > 1 ? weft_tokens_glance(tokens) : (weft_glance){.bytes = 0},
+                        weft_tokens_count(tokens), weft_tokens_docs(tokens)};
+    sight x[2];
+    int rank;
+    WEFT_TRY(first_other(all, &mine, &rank, x));
+    if (!rank) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "rank %d reads other data than rank 0 from %s: %lld tokens in %lld documents, not %lld in "
+                     "%lld%s; give all ranks the same file",
+                     rank, path, (long long)x[1].tokens, (long long)x[1].docs, (long long)x[0].tokens,
+                     (long long)x[0].docs,
+                     x[0].tokens == x[1].tokens && x[0].docs == x[1].docs ? ", and other bytes" : "");
+}
+
+weft_status weft_run_same_file(weft_comm *all, const char *what, const char *path, weft_glance file)
+{
+    const sight mine = {.file = file};
+    sight x[2];
+    int rank;
+    WEFT_TRY(first_other(all, &mine, &rank, x));
+    if (!rank) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED, "rank %d reads other %s than rank 0 from %s: %lld bytes, not %lld%s; give all "
+                     "ranks the same", rank, what, path, (long long)x[1].file.bytes, (long long)x[0].file.bytes,
+                     x[0].file.bytes == x[1].file.bytes ? ", but other ones" : "");
 }

@@ -119,6 +119,7 @@ weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *
     WEFT_TRY_OR(st, weft_gemm_create(&e->gemm, e->ctx, (int)run->isa), fail);
     WEFT_TRY_OR(st, weft_arena_create(&e->arena, &e->ctx->mem, "engine", NULL), fail);
     WEFT_TRY_OR(st, weft_mesh_create(&e->mesh, world, run->mesh), fail);
+    WEFT_TRY_OR(st, weft_run_same_model(e->mesh.all, config), fail);
     WEFT_TRY_OR(st, open_model(e, config, o), fail);
     WEFT_TRY_OR(st, describe(e), fail);
     return WEFT_OK;
@@ -165,16 +166,24 @@ weft_status weft_engine_held(weft_engine *e, void *array, weft_held *out)
     return WEFT_OK;
 }
 
-weft_status weft_engine_load(weft_engine *e, const char *dir)
+static weft_status load_own(weft_engine *e, const char *dir, weft_glance *files)
 {
     int n = 0;
-    char path[4096];
-    if ((size_t)snprintf(path, sizeof path, "%s/config.json", dir) < sizeof path) weft_engine_warn(e, path);
     weft_held held;
     WEFT_TRY(weft_engine_held(e, weft_model_weights(e->model), &held));
     weft_spec *whole = NULL;
     WEFT_TRY(weft_model_whole_spec(&e->config, e->arena, &whole, &n));
     WEFT_TRY(weft_ckpt_load_parts(dir, whole, n, e->config.tied, &held));
+    return weft_comm_size(e->mesh.all) > 1 ? weft_ckpt_glance_weights(dir, files) : WEFT_OK;
+}
+
+weft_status weft_engine_load(weft_engine *e, const char *dir)
+{
+    weft_glance files = {0};
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s/config.json", dir) < sizeof path) weft_engine_warn(e, path);
+    WEFT_TRY(weft_agree(e->mesh.all, load_own(e, dir, &files)));
+    WEFT_TRY(weft_run_same_file(e->mesh.all, "weights", dir, files));
     weft_model_weights_changed(e->model);
     return WEFT_OK;
 }

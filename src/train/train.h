@@ -102,8 +102,13 @@ weft_status weft_run_model_config(const weft_run *run, weft_model_config *out);
 /* Refuses on all ranks when one has another command or other options than rank 0, and names the first (how many threads
  * and where a file lies may differ). COLLECTIVE over `all` */
 weft_status weft_run_same_options(weft_comm *all, const char *command, const weft_opts *opts);
+/* The same of the model that each rank has read or put together for itself. COLLECTIVE over `all` */
+weft_status weft_run_same_model(weft_comm *all, const weft_model_config *config);
 /* The same of the data's tokens, documents and bytes (weft_tokens_glance). COLLECTIVE over `all` */
 weft_status weft_run_same_data(weft_comm *all, const weft_tokens *tokens, const char *path);
+/* The same of any file that every rank reads for itself, wherever it lies; what: its contents, in the plural, for the
+ * message ("case values"); a rank without such a file has 0 bytes. COLLECTIVE over `all` */
+weft_status weft_run_same_file(weft_comm *all, const char *what, const char *path, weft_glance file);
 
 /* Micro-batches of a step on a rank; refuses a batch that they do not divide. LOCAL, pure */
 weft_status weft_run_accumulation(const weft_run *run, int64_t *out);
@@ -146,7 +151,7 @@ typedef struct weft_engine_options { int64_t B, T, max_docs, micros; bool train;
 
 /* What a model of the run is created with; slots are left to the schedule. LOCAL */
 weft_model_options weft_engine_model_options(const weft_run *run, const weft_engine_options *o);
-/* COLLECTIVE over the world. */
+/* Refused on all ranks where one has another config than rank 0. COLLECTIVE over the world. */
 weft_status weft_engine_open(weft_engine *e, weft_world *world, const weft_run *run, const weft_model_config *config,
                              const weft_engine_options *o);
 void weft_engine_close(weft_engine *e);
@@ -155,7 +160,8 @@ void weft_engine_warn(const weft_engine *e, const char *path);
 /* An array that lies as the model's table says (weights, gradients: what dp x cp holds copies of) as parts to be
  * gathered or loaded; they live as long as the engine. LOCAL */
 weft_status weft_engine_held(weft_engine *e, void *array, weft_held *out);
-/* Weights from a Hugging Face directory: what this rank has of them. LOCAL */
+/* Weights from a Hugging Face directory: what this rank has of them. Refused on all ranks where one cannot read them,
+ * or reads others than rank 0. COLLECTIVE over the world */
 weft_status weft_engine_load(weft_engine *e, const char *dir);
 
 typedef struct weft_engine_pass {

@@ -66,6 +66,7 @@ weft_status weft_trajectory_read(weft_trajectory *t, weft_arena *arena, const ch
     json_error_t e;
     weft_map map = {0}; /* not json_load_file: it would wait at a pipe for a writer */
     WEFT_TRY(weft_map_open(&map, path));
+    t->file = weft_glance_of(map.data, map.bytes);
     json_t *root = json_loadb((const char *)map.data, map.bytes, 0, &e);
     weft_map_close(&map);
     if (!root) return weft_fail(WEFT_ERR_REFUSED, "%s:%d:%d: %s", path, e.line, e.column, e.text);

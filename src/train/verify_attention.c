@@ -358,6 +358,7 @@ static weft_status run_all(weft_attention_case *c, weft_st **file, const char *p
 {
     weft_report_stage(report, path ? "reading the case" : "making the case");
     WEFT_TRY(weft_agree(c->comm, weft__case_open(c, file, path)));
+    if (path) WEFT_TRY(weft_run_same_file(c->comm, "case values", path, weft_st_glance(*file)));
     WEFT_TRY(weft_agree(c->comm, weft__case_prepare(c)));
     WEFT_TRY(run_case(c, report));
     return judge(c, report);

@@ -40,6 +40,7 @@ typedef struct weft_trajectory { /* trajectory.json beside a case; steps 0 when 
     int64_t steps;
     double *loss, *norm;
     weft_optim_options options;
+    weft_glance file;
 } weft_trajectory;
 weft_status weft_trajectory_read(weft_trajectory *t, weft_arena *arena, const char *case_path);
 

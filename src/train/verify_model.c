@@ -338,26 +338,24 @@ static weft_status judge_together(weft_checker *k, const char *dir, weft_report 
     return st;
 }
 
-static weft_status check_case(weft_checker *k, const char *dir, weft_report *report, weft_arena *arena)
+static weft_status check_case(weft_checker *k, const weft_trajectory *t, const char *dir, weft_report *report)
 {
-    weft_trajectory t = {0};
     double norm = 0;
     weft_status st;
-    WEFT_TRY(weft_trajectory_read(&t, arena, weft_st_path(k->c->file)));
-    WEFT_TRY(weft_engine_optimizer(&k->e, &t.options, &k->optim));
+    WEFT_TRY(weft_engine_optimizer(&k->e, &t->options, &k->optim));
     weft_report_stage(report, "forward and backward");
     WEFT_TRY_OR(st, run_and_sum(k, &norm), out);
     WEFT_TRY_OR(st, weft_optim_gather_gradients(k->optim), out);
     WEFT_TRY_OR(st, weft_checker_gradients(k), out);
     weft_report_stage(report, "comparing");
-    WEFT_TRY_OR(st, judge_together(k, dir, report, !t.steps && !holds_expected_values(k->c->file)), out);
+    WEFT_TRY_OR(st, judge_together(k, dir, report, !t->steps && !holds_expected_values(k->c->file)), out);
     if (k->e.ctx->rank == 0) {
         weft_text_add(&report->note, "loss      %.6f over %lld labels\n", k->loss, (long long)k->c->valid);
         if (k->scale != 1) weft_text_add(&report->note, "scale     gradients of %g times the loss\n", k->scale);
         weft_text_add(&report->note, "plan      ");
         weft_text_add(&report->note, "%s", k->e.plan.data ? k->e.plan.data : "");
     }
-    if (t.steps) WEFT_TRY_OR(st, run_trajectory(k, &t, norm, report), out);
+    if (t->steps) WEFT_TRY_OR(st, run_trajectory(k, t, norm, report), out);
     st = weft_report_share(k->e.mesh.all, report);
 out:
     weft_optim_destroy(k->optim);
@@ -365,29 +363,48 @@ out:
     return st;
 }
 
+typedef struct given { /* what every rank reads for itself */
+    weft_model_config config;
+    weft_st *file;
+    weft_case c;
+    weft_trajectory t;
+} given;
+
+static weft_status read_given(given *g, weft_arena *arena, const char *dir, const char *path)
+{
+    char config_path[4096];
+    snprintf(config_path, sizeof config_path, "%s/config.json", dir);
+    WEFT_TRY(weft_model_config_read(&g->config, config_path));
+    WEFT_TRY(weft_st_open(&g->file, path));
+    WEFT_TRY(weft_case_read(&g->c, g->file, g->config.V, arena));
+    return weft_trajectory_read(&g->t, arena, path);
+}
+
+/* Model and weights are compared as they are opened. */
+static weft_status agree_on_given(weft_comm *all, const given *g, const char *path, weft_status st)
+{
+    WEFT_TRY(weft_agree(all, st));
+    WEFT_TRY(weft_run_same_file(all, "case values", path, weft_st_glance(g->file)));
+    return weft_run_same_file(all, "steps in the trajectory.json beside the case", path, g->t.file);
+}
+
 weft_status weft_verify_model(weft_world *world, const weft_run *run, const char *dir, const char *path,
                               weft_report *report)
 {
     weft_ctx *ctx = weft_world_ctx(world);
     weft_arena *arena = NULL;
-    weft_st *file = NULL;
-    weft_case c;
+    given g = {0};
     weft_checker k = {0};
-    weft_model_config config;
-    char config_path[4096];
     weft_status st;
     WEFT_TRY(weft_arena_create(&arena, &ctx->mem, "verify", NULL));
-    snprintf(config_path, sizeof config_path, "%s/config.json", dir);
-    WEFT_TRY_OR(st, weft_model_config_read(&config, config_path), free_arena);
-    WEFT_TRY_OR(st, weft_st_open(&file, path), free_arena);
-    WEFT_TRY_OR(st, weft_case_read(&c, file, config.V, arena), close_file);
-    WEFT_TRY_OR(st, weft_checker_open(&k, world, run, dir, &config, &c), close_engine);
-    st = check_case(&k, dir, report, arena);
+    st = read_given(&g, arena, dir, path);
+    WEFT_TRY_OR(st, agree_on_given(weft_world_all(world), &g, path, st), close_file);
+    WEFT_TRY_OR(st, weft_checker_open(&k, world, run, dir, &g.config, &g.c), close_engine);
+    st = check_case(&k, &g.t, dir, report);
 close_engine:
     weft_engine_close(&k.e);
 close_file:
-    weft_st_close(file);
-free_arena:
+    weft_st_close(g.file);
     weft_arena_destroy(arena);
     return st;
 }

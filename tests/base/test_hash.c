@@ -33,8 +33,31 @@ static void pieces_are_the_whole(void **state)
     weft_hasher_destroy(h);
 }
 
+/* What is too large to be read whole is told apart by its size, its ends and what lies between them. */
+static void a_glance_sees_both_ends(void **state)
+{
+    (void)state;
+    const size_t bytes = ((size_t)64 << 20) + 1001;
+    char *data = calloc(bytes, 1);
+    assert_non_null(data);
+    const weft_glance g = weft_glance_of(data, bytes);
+    const size_t at[] = {0, bytes - 1, (bytes - (1 << 20)) / 63 * 31};
+    assert_true(weft_glance_same(g, weft_glance_of(data, bytes)));
+    assert_false(weft_glance_same(g, weft_glance_of(data, bytes - 1)));
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        data[at[i]] = 1;
+        assert_false(weft_glance_same(g, weft_glance_of(data, bytes)));
+        data[at[i]] = 0;
+    }
+    weft_glance sum = {.bytes = 0};
+    weft_glance_add(&sum, g);
+    assert_true(weft_glance_same(sum, g));
+    free(data);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(text_and_back), cmocka_unit_test(pieces_are_the_whole)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(text_and_back), cmocka_unit_test(pieces_are_the_whole),
+                                       cmocka_unit_test(a_glance_sees_both_ends)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
