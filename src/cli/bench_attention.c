@@ -15,6 +15,9 @@ static weft_status check(weft_cli *cli)
             WEFT_ERR_REFUSED,
             "bench attention --cp %d: it measures the kernels of one rank; weft bench cp measures a layer on ranks",
             cli->run.mesh.cp);
+    /* a list takes minutes: its last case is refused before the first is measured */
+    for (int i = 1; i < cli->n_positional; i++)
+        WEFT_TRY(weft_bench_kernels_check(&cli->ctx, &cli->run, cli->positional[i]));
     return WEFT_OK;
 }
 

@@ -64,6 +64,9 @@ static weft_status check_positional(const weft_cli *cli)
     if (cli->n_positional < c->positional_min)
         return weft_fail(WEFT_ERR_REFUSED, "%s needs a file or folder that is not given; usage: weft %s", c->name,
                          c->usage);
+    for (int i = 0; i < cli->n_positional; i++)
+        if (!cli->positional[i][strspn(cli->positional[i], " \t")])
+            return weft_fail(WEFT_ERR_REFUSED, "%s: word %d is empty; usage: weft %s", c->name, i + 1, c->usage);
     if (cli->n_positional > c->positional_max)
         return weft_fail(WEFT_ERR_REFUSED, "%s: \"%s\" is one word too many; usage: weft %s", c->name,
                          cli->positional[c->positional_max], c->usage);

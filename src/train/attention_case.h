@@ -45,6 +45,7 @@ static inline const weft_shard *weft__case_shard(const weft_attention_case *c, i
 /* verify_attention.c: the case's file or text and this rank's documents (path NULL: made); this rank's rows; what
  * forward and backward are given. LOCAL */
 weft_status weft__case_open(weft_attention_case *c, weft_st **file, const char *path);
+weft_status weft__case_open_made(weft_attention_case *c, const char *text); /* whatever run->o->make says */
 weft_status weft__case_prepare(weft_attention_case *c);
 /* The two parts of preparing that others need alone: shards for c->comm; the rows of one tensor of `rank`. */
 weft_status weft__case_cut(weft_attention_case *c);

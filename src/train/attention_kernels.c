@@ -205,18 +205,20 @@ static weft_status measure(bench *b)
 
 /* ---- the bench ------------------------------------------------------------------------------------------- */
 
+static weft_status open_case(bench *b, weft_run *r, const char *text)
+{
+    weft_attention_case *c = &b->c;
+    char *rest = NULL;
+    WEFT_TRY(read_text(b, &r->prec, text, &rest));
+    c->problem.prec = r->prec;
+    c->C = weft_prec_compute(r->prec), c->R = weft_prec_real(r->prec);
+    return weft__case_open_made(c, rest);
+}
+
 static weft_status run(bench *b, weft_run *r, const char *text, weft_kernel_bench *out)
 {
     weft_attention_case *c = &b->c;
-    weft_st *file = NULL;
-    weft_run_options made = *r->o;
-    char *rest = NULL;
-    WEFT_TRY(read_text(b, &r->prec, text, &rest));
-    made.make = rest;
-    r->o = &made;
-    c->problem.prec = r->prec;
-    c->C = weft_prec_compute(r->prec), c->R = weft_prec_real(r->prec);
-    WEFT_TRY(weft__case_open(c, &file, NULL));
+    WEFT_TRY(open_case(b, r, text));
     WEFT_TRY(weft__case_prepare(c));
     WEFT_TRY(weft_kern_init(&b->kern, r->isa));
     choose_roof(b, r->prec);
@@ -227,17 +229,33 @@ static weft_status run(bench *b, weft_run *r, const char *text, weft_kernel_benc
     return st;
 }
 
+static bench bench_of(const weft_run *r, weft_ctx *ctx, const char *text)
+{
+    const uint64_t seed = (uint64_t)r->o->seed;
+    return (bench){.c = {.name = text,
+                         .own_words = own_words,
+                         .run = r,
+                         .ctx = ctx,
+                         .seed = seed,
+                         .problem = {.layout = r->layout, .need_backward = true, .slots = 1, .seed = seed}}};
+}
+
+weft_status weft_bench_kernels_check(weft_ctx *ctx, const weft_run *given, const char *text)
+{
+    weft_run r = *given;
+    bench b = bench_of(&r, ctx, text);
+    WEFT_TRY(weft_arena_create(&b.c.arena, &ctx->mem, "attention case", NULL));
+    weft_status st = open_case(&b, &r, text);
+    weft_arena_destroy(b.c.arena);
+    return st;
+}
+
 weft_status weft_bench_kernels(weft_world *world, const weft_run *given, const char *text, weft_kernel_bench *out)
 {
     weft_run r = *given;
     weft_mesh mesh = {0};
     weft_status st;
-    bench b = {.c = {.name = text,
-                     .own_words = own_words,
-                     .run = &r,
-                     .ctx = weft_world_ctx(world),
-                     .seed = (uint64_t)r.o->seed,
-                     .problem = {.layout = r.layout, .need_backward = true, .slots = 1, .seed = (uint64_t)r.o->seed}}};
+    bench b = bench_of(&r, weft_world_ctx(world), text);
     *out = (weft_kernel_bench){0};
     WEFT_TRY(weft_mesh_create(&mesh, world, r.mesh));
     b.c.comm = mesh.cp;

@@ -331,9 +331,25 @@ static weft_status resolve_mesh(weft_run *run, const weft_run_options *o, int64_
     return WEFT_OK;
 }
 
+/* What a script makes of a variable that is not set: no text here has a meaning when it is empty. */
+static weft_status refuse_empty(const weft_opts *opts, const weft_run_options *o)
+{
+    for (int i = 0; i < opts->n; i++) {
+        const weft_opt *row = &opts->table[i];
+        const char *text = NULL;
+        if (row->type != WEFT_OPT_TEXT || !(row->commands & opts->command)) continue;
+        memcpy(&text, (const char *)o + row->offset, sizeof text);
+        if (text && !*text)
+            return weft_fail(WEFT_ERR_REFUSED, "--%s is empty; give a value (weft COMMAND --help), or leave it out",
+                             row->flag ? row->flag : row->key);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_run_options *o)
 {
     int64_t cp = o->cp;
+    WEFT_TRY(refuse_empty(opts, o));
     *run = (weft_run){.o = o,
                       .dropout_given = weft_opts_given(opts, "attention.dropout"),
                       .seed_given = weft_opts_given(opts, "run.seed"),

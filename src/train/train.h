@@ -355,6 +355,8 @@ typedef struct weft_kernel_bench {
     int64_t area;           /* visible pairs of one head, all rows of the batch */
     weft_text plan;         /* the caller frees it */
 } weft_kernel_bench;
+/* Refuses a text that weft_bench_kernels would refuse. LOCAL */
+weft_status weft_bench_kernels_check(weft_ctx *ctx, const weft_run *run, const char *text);
 /* `text`: as --make takes it, and the words fp64 fp32 bf16 fp16 and fwd bwd fwd+bwd. The world has one rank.
  * COLLECTIVE */
 weft_status weft_bench_kernels(weft_world *world, const weft_run *run, const char *text, weft_kernel_bench *out);

@@ -342,16 +342,25 @@ static weft_status make_q_docs(weft_attention_case *c)
     return WEFT_OK;
 }
 
+static weft_status settle_case(weft_attention_case *c)
+{
+    if (c->run->dropout_given) c->problem.dropout = c->run->o->dropout;
+    return make_q_docs(c);
+}
+
+weft_status weft__case_open_made(weft_attention_case *c, const char *text)
+{
+    WEFT_TRY(weft__case_make(c, text));
+    return settle_case(c);
+}
+
 weft_status weft__case_open(weft_attention_case *c, weft_st **file, const char *path)
 {
-    const weft_run_options *o = c->run->o;
-    if (path) {
-        WEFT_TRY(weft_st_open(file, path));
-        c->file = *file;
-        WEFT_TRY(weft__case_read(c));
-    } else WEFT_TRY(weft__case_make(c, o->make));
-    if (c->run->dropout_given) c->problem.dropout = o->dropout;
-    return make_q_docs(c);
+    if (!path) return weft__case_open_made(c, c->run->o->make);
+    WEFT_TRY(weft_st_open(file, path));
+    c->file = *file;
+    WEFT_TRY(weft__case_read(c));
+    return settle_case(c);
 }
 
 static weft_status run_all(weft_attention_case *c, weft_st **file, const char *path, weft_report *report)

@@ -56,11 +56,24 @@ refused 'missing.txt' train --data "$tmp/missing.txt"
 mkfifo "$tmp/pipe"
 refused 'No such file' attention "$case" --out "$tmp/nowhere/out.safetensors"
 refused 'is a directory' attention "$case" --out "$tmp" --cp 2
-refused 'empty name' verify "$llama" "$llama/case.safetensors" --out ''
+refused '--out is empty' verify "$llama" "$llama/case.safetensors" --out ''
 refused 'pipe' attention "$case" --out "$tmp/pipe"
 [ -p "$tmp/pipe" ] || fail "--out replaced a pipe"
 refused '--runs' train --data "$case" --runs ''
 refused '--name' train --data "$case" --name ''
+
+# words that are not there, as of a script's variable that is not set
+refused 'verify: word 2 is empty; usage: ' verify "$llama" ''
+refused 'checkpoint: word 2 is empty; usage: ' checkpoint inspect ''
+refused 'bench: word 3 is empty; usage: ' bench attention 'T8 H1 D8' ' '
+refused '--make is empty; give' attention --make ''
+refused '--make: T, H and D are needed' attention --make ' '
+refused '--make is empty; give' bench cp --make ''
+refused '--data is empty; give' train --data ''
+refused '--strategies is empty; give' sim --strategies ''
+refused '--docs is empty; give' sim --docs ''
+# nothing is measured, and no heading is written, before all of a list has been read
+refused 'fp32: T, H and D are needed' bench attention 'T8 H1 D8' fp32 --format csv
 
 # nobody waits at a pipe without a writer
 refused 'regular file' attention "$tmp/pipe"
