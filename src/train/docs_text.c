@@ -1,7 +1,6 @@
 /* docs_text.c — the documents of a sequence as a line of text, for cases and simulations that are made from options. */
 #include "train/train.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static weft_status number(const char *text, int64_t min, int64_t *out)
@@ -64,22 +63,50 @@ static void equal_lengths(int64_t each, int64_t T, int64_t *cu, int64_t n)
     cu[n] = T;
 }
 
-static int ascending(const void *a, const void *b)
+enum { DIGIT_BITS = 11 };
+
+/* By the digit that begins at bit `shift`, keeping the order of what has the same one. */
+static void sort_by_digit(const int64_t *from, int64_t *to, int64_t n, int shift)
 {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+    int64_t first[1 << DIGIT_BITS] = {0}, at = 0;
+    const int64_t mask = (1 << DIGIT_BITS) - 1;
+    for (int64_t i = 0; i < n; i++) first[from[i] >> shift & mask]++;
+    for (int64_t d = 0; d <= mask; d++) {
+        int64_t count = first[d];
+        first[d] = at;
+        at += count;
+    }
+    for (int64_t i = 0; i < n; i++) to[first[from[i] >> shift & mask]++] = from[i];
+}
+
+/* x[n], of numbers in [0, most], ascending. A hundred million cuts take seconds so, and most of a minute by
+ * comparisons. */
+static weft_status sort_cuts(weft_arena *arena, int64_t *x, int64_t n, int64_t most)
+{
+    int64_t *spare;
+    weft_mark mark = weft_arena_mark(arena);
+    WEFT_TRY(WEFT_NEW(arena, n, "cuts", &spare));
+    int64_t *from = x, *to = spare;
+    for (int shift = 0; shift < 63 && most >> shift; shift += DIGIT_BITS) {
+        sort_by_digit(from, to, n, shift);
+        int64_t *sorted = to;
+        to = from, from = sorted;
+    }
+    if (from != x) memcpy(x, from, (size_t)n * sizeof *x);
+    weft_arena_release(arena, mark);
+    return WEFT_OK;
 }
 
 /* n documents cut at random tokens. */
-static void random_lengths(uint64_t seed, int64_t T, int64_t *cu, int64_t n)
+static weft_status random_lengths(weft_arena *arena, uint64_t seed, int64_t T, int64_t *cu, int64_t n)
 {
     cu[0] = 0;
     for (int64_t i = 1; i < n; i++) {
         weft_philox_out x = weft_philox(seed, (uint32_t)i, 0, 0xd0c, weft_philox_word3(0, 0, WEFT_SITE_SAMPLE));
         cu[i] = (int64_t)((x.w[0] | (uint64_t)x.w[1] << 32) % (uint64_t)(T + 1));
     }
-    qsort(cu, (size_t)n, sizeof *cu, ascending);
     cu[n] = T;
+    return sort_cuts(arena, cu, n, T);
 }
 
 weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *text, int64_t B, int64_t T,
@@ -99,10 +126,10 @@ weft_status weft_docs_from_text(weft_docs *out, weft_arena *arena, const char *t
     WEFT_TRY(WEFT_NEW(arena, total, "documents", &cu));
     WEFT_TRY(WEFT_NEW(arena, B + 1, "documents", &first));
     for (int64_t b = 0; b <= B; b++) first[b] = b * (n + 1);
-    for (int64_t b = 0; b < B; b++)
-        if (random) random_lengths(seed, T, cu + first[b], n);
-        else if (equal) equal_lengths(each, T, cu + first[b], n);
-        else WEFT_TRY(listed_lengths(text, T, cu + first[b], n));
+    if (random) WEFT_TRY(random_lengths(arena, seed, T, cu, n));
+    else if (equal) equal_lengths(each, T, cu, n);
+    else WEFT_TRY(listed_lengths(text, T, cu, n));
+    for (int64_t b = 1; b < B; b++) memcpy(cu + first[b], cu, (size_t)(n + 1) * sizeof *cu);
     *out = (weft_docs){.B = B, .T = T, .cu = cu, .first = first};
     return WEFT_OK;
 }
