@@ -2,6 +2,7 @@
 #include "base/format.h"
 
 #include <locale.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,6 +37,15 @@ int weft_format(char *buf, size_t n, const char *fmt, ...)
     int length = weft_vformat(buf, n, fmt, ap);
     va_end(ap);
     return length;
+}
+
+double weft_unsigned_nan(double x) { return isnan(x) ? copysign(x, 1) : x; }
+
+const char *weft_format_json(char *buf, size_t n, double x, int digits)
+{
+    if (isfinite(x)) weft_format(buf, n, "%.*g", digits, x);
+    else snprintf(buf, n, "null");
+    return buf;
 }
 
 double weft_strtod(const char *s, char **rest)

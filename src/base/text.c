@@ -38,6 +38,17 @@ void weft_text_add(weft_text *t, const char *fmt, ...)
     va_end(ap);
 }
 
+void weft_text_add_under(weft_text *t, const char *label, const char *lines)
+{
+    const int left = (int)strlen(label);
+    weft_text_add(t, "%s", label);
+    for (int indent = 0; *lines; indent = left) {
+        const int n = (int)strcspn(lines, "\n"), end = lines[n] == '\n';
+        weft_text_add(t, "%*s%.*s", indent, "", n + end, lines);
+        lines += n + end;
+    }
+}
+
 void weft_text_free(weft_text *t)
 {
     free(t->data);

@@ -14,6 +14,8 @@ typedef struct weft_text { /* a growing string; {0} is empty; data is NUL-termin
 
 void weft_text_add(weft_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void weft_text_vadd(weft_text *t, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+/* `label`, and `lines` behind it: the second and every other line stands under the first. */
+void weft_text_add_under(weft_text *t, const char *label, const char *lines);
 void weft_text_free(weft_text *t);
 enum { WEFT_FOLD_UNDER = -1 };
 /* Lines, each carried on below from column `left` where it would pass `width` columns: cut at a space, or in a word

@@ -72,12 +72,15 @@ static void print_jsonl(const line *l)
 {
     printf("{\"case\": ");
     weft_print_json_text(l->text);
-    printf(", \"direction\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"repeats\": %d, "
-           "\"seconds\": %.9g, "
-           "\"spread\": %.4g, \"flops\": %.6g, \"roof\": %.6g, \"share\": %.4g, \"best\": %.4g, \"area\": %lld, "
-           "\"resident_peak\": %.0f}\n",
-           l->direction, weft_prec_name(l->b->prec), l->b->threads, l->b->repeats, l->f->seconds, l->f->spread,
-           l->f->flops, l->f->roof, l->f->share, l->f->best, (long long)l->b->area, weft_resident_peak_bytes());
+    printf(", \"direction\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"repeats\": %d", l->direction,
+           weft_prec_name(l->b->prec), l->b->threads, l->b->repeats);
+    weft_print_json_real("seconds", l->f->seconds, 9);
+    weft_print_json_real("spread", l->f->spread, 4);
+    weft_print_json_real("flops", l->f->flops, 6);
+    weft_print_json_real("roof", l->f->roof, 6);
+    weft_print_json_real("share", l->f->share, 4);
+    weft_print_json_real("best", l->f->best, 4);
+    printf(", \"area\": %lld, \"resident_peak\": %.0f}\n", (long long)l->b->area, weft_resident_peak_bytes());
 }
 
 static const format formats[] = {

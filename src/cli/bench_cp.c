@@ -35,7 +35,7 @@ static void print_ways(const weft_layer_bench *r)
     for (int i = 0; i < r->ways; i++) {
         const weft_layer_way *w = &r->way[i];
         printf("%-16s %13.3f %13.4f %14.3f", w->name, 1e3 * w->seconds, 1e3 * w->exposed, 1e3 * w->flight);
-        if (several) printf(" %8.2f", w->seconds / r->way[0].seconds);
+        if (several) printf(" %8.2f", weft_unsigned_nan(w->seconds / r->way[0].seconds));
         printf("\n");
     }
     printf("\nOf one layer, forward and backward, on the slowest rank; the median of %d\n"
@@ -97,15 +97,16 @@ static void print_jsonl(const weft_cli *cli, const weft_world *world, const weft
         printf("{\"case\": ");
         weft_print_json_text(cli->options.make);
         printf(", \"plan\": \"%s\", \"precision\": \"%s\", \"ranks\": %d, \"threads\": %d, "
-               "\"way\": \"%s\", \"repeats\": %d, \"bytes\": %lld, \"messages\": %lld, \"seconds\": %.9g, "
-               "\"exposed\": %.9g, \"flight\": %.9g, \"cpu\": %.9g, \"cpu_mean\": %.9g, \"against\": \"%s\", "
-               "\"alone\": %.9g, \"alone_cpu\": %.9g, "
-               "\"share\": %.6g, \"share_mean\": %.6g, \"cpu_share\": %.6g, \"steps\": %.6g}\n",
+               "\"way\": \"%s\", \"repeats\": %d, \"bytes\": %lld, \"messages\": %lld",
                r->plan.data ? r->plan.data : "", cli->options.precision, weft_world_size(world),
-               weft_world_ctx(world)->threads, w->name, r->repeats, (long long)r->bytes, (long long)r->messages,
-               w->seconds, w->exposed, w->flight, w->cpu, w->cpu_mean, cli->options.bench_against, w->alone,
-               w->alone_cpu,
-               w->share, w->share_mean, w->cpu_share, w->steps);
+               weft_world_ctx(world)->threads, w->name, r->repeats, (long long)r->bytes, (long long)r->messages);
+        const struct { const char *key; double x; } measured[] = {
+            {"seconds", w->seconds}, {"exposed", w->exposed}, {"flight", w->flight}, {"cpu", w->cpu},
+            {"cpu_mean", w->cpu_mean}, {"alone", w->alone}, {"alone_cpu", w->alone_cpu}, {"share", w->share},
+            {"share_mean", w->share_mean}, {"cpu_share", w->cpu_share}, {"steps", w->steps}};
+        for (size_t k = 0; k < sizeof measured / sizeof *measured; k++)
+            weft_print_json_real(measured[k].key, measured[k].x, 9);
+        printf(", \"against\": \"%s\"}\n", cli->options.bench_against);
     }
 }
 

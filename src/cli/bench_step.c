@@ -37,7 +37,10 @@ static void print_text(const weft_cli *cli, const weft_step_bench *r)
     weft_say("model     %s, %lld parameters, %s, %lld tokens a step, %d thread%s, kernels %s\n", cli->options.family,
              (long long)r->params, cli->options.precision, (long long)r->tokens, r->threads, r->threads > 1 ? "s" : "",
              weft_isa_name(cli->run.isa));
-    weft_say("attention %s", r->plan.data ? r->plan.data : "\n");
+    weft_text plan = {0};
+    weft_text_add_under(&plan, "attention ", r->plan.data ? r->plan.data : "\n");
+    weft_print_lines(plan.data ? plan.data : "", WEFT_FOLD_UNDER);
+    weft_text_free(&plan);
     weft_say("step      %.2f ms (spread %.1f %% of %lld), %.0f tokens/s, %.1f GFLOP/s\n", 1e3 * r->seconds,
              1e2 * r->spread, (long long)r->repeats, (double)r->tokens / r->seconds, r->flops / r->seconds / 1e9);
     weft_say("memory    %s by account, %s resident%s%s\n", weft_format_bytes(r->memory_bytes, memory, sizeof memory),
@@ -45,23 +48,27 @@ static void print_text(const weft_cli *cli, const weft_step_bench *r)
              r->file_bytes > 0 ? weft_format_bytes(r->file_bytes, file, sizeof file) : "");
     print_parts(r);
     weft_say("\nproducts  %lld a step; alone %.2f ms, which is %.3f of their time in the step\n",
-             (long long)r->products, 1e3 * r->products_alone, r->products_alone / r->part[WEFT_PART_PRODUCTS]);
+             (long long)r->products, 1e3 * r->products_alone,
+             weft_unsigned_nan(r->products_alone / r->part[WEFT_PART_PRODUCTS]));
     weft_say("outside   products and attention: %.1f %% of the step\n", 1e2 * rest / r->seconds);
 }
 
 static void print_jsonl(const weft_cli *cli, const weft_step_bench *r)
 {
-    printf("{\"family\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"params\": %lld, \"tokens\": %lld, "
-           "\"seconds\": %.9g, "
-           "\"spread\": %.4g, \"flops\": %.6g, \"memory\": %.0f, \"resident\": %.0f, \"file\": %.0f, "
-           "\"products_alone\": %.9g, "
-           "\"loss\": %.9g, "
-           "\"parts\": {",
-           cli->options.family, cli->options.precision, r->threads, (long long)r->params, (long long)r->tokens,
-           r->seconds, r->spread, r->flops, r->memory_bytes, r->resident_bytes, r->file_bytes, r->products_alone,
-           r->loss);
+    char number[40];
+    printf("{\"family\": \"%s\", \"precision\": \"%s\", \"threads\": %d, \"params\": %lld, \"tokens\": %lld",
+           cli->options.family, cli->options.precision, r->threads, (long long)r->params, (long long)r->tokens);
+    weft_print_json_real("seconds", r->seconds, 9);
+    weft_print_json_real("spread", r->spread, 4);
+    weft_print_json_real("flops", r->flops, 6);
+    printf(", \"memory\": %.0f, \"resident\": %.0f, \"file\": %.0f", r->memory_bytes, r->resident_bytes,
+           r->file_bytes);
+    weft_print_json_real("products_alone", r->products_alone, 9);
+    weft_print_json_real("loss", r->loss, 9);
+    printf(", \"parts\": {");
     for (int i = 0; i < WEFT_PARTS; i++)
-        printf("%s\"%s\": %.9g", i ? ", " : "", weft_part_name((weft_part)i), r->part[i]);
+        printf("%s\"%s\": %s", i ? ", " : "", weft_part_name((weft_part)i),
+               weft_format_json(number, sizeof number, r->part[i], 9));
     printf("}}\n");
 }
 

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -46,17 +47,33 @@ static weft_status print_state(const weft_ckpt *c, const weft_ckpt_about *about,
     return WEFT_OK;
 }
 
+/* Columns that a row may have: on a terminal too narrow for it what is behind the name goes on a line of its own, or
+ * the fold would cut sizes and checksums. */
+static int room(void) { return weft_on_terminal(stdout) ? weft_columns(stdout) : INT_MAX; }
+
+static const char *shape_of(const weft_view *v, char *buf, size_t n)
+{
+    return weft_shape_text(v->shape, v->nd, buf, n);
+}
+
 static weft_status print_tensors(const char *dir, const char *name)
 {
     weft_st *st = NULL;
     char path[4096], shape[128], size[32];
+    int names = 0, shapes = 0;
     snprintf(path, sizeof path, "%s/%s", dir, name);
     WEFT_TRY(weft_st_open(&st, path));
     for (int i = 0; i < weft_st_count(st); i++) {
         const weft_st_entry *e = weft_st_at(st, i);
+        names = (int)weft_max_i64(names, (int64_t)strlen(e->name));
+        shapes = (int)weft_max_i64(shapes, (int64_t)strlen(shape_of(&e->view, shape, sizeof shape)));
+    }
+    const bool narrow = 2 + names + 2 + 5 + 1 + shapes + 1 + 10 > room();
+    for (int i = 0; i < weft_st_count(st); i++) {
+        const weft_st_entry *e = weft_st_at(st, i);
         double bytes = (double)weft_view_count(&e->view) * (double)weft_dtype_size(e->view.dtype);
-        weft_say("  %-60s  %-5s %-16s %s\n", e->name, weft_dtype_name(e->view.dtype),
-                 weft_shape_text(e->view.shape, e->view.nd, shape, sizeof shape),
+        weft_say(narrow ? "  %-*s\n    %-5s %-*s %s\n" : "  %-*s  %-5s %-*s %s\n", narrow ? 0 : names, e->name,
+                 weft_dtype_name(e->view.dtype), shapes, shape_of(&e->view, shape, sizeof shape),
                  weft_format_bytes(bytes, size, sizeof size));
     }
     weft_st_close(st);
@@ -65,12 +82,13 @@ static weft_status print_tensors(const char *dir, const char *name)
 
 static weft_status print_files(const weft_ckpt_about *about, const char *dir)
 {
+    enum { WIDTH = 38 + 2 + 10 + 2 + 5 + WEFT_HASH_TEXT - 1 };
     char size[32], hash[WEFT_HASH_TEXT];
     for (int i = 0; i < about->files; i++) {
         const weft_ckpt_file *f = &about->file[i];
         size_t n = strlen(f->name);
-        weft_say("%-38s  %10s  xxh3 %s\n", f->name, weft_format_bytes((double)f->bytes, size, sizeof size),
-                 weft_hash_text(f->hash, hash));
+        weft_say(WIDTH > room() ? "%-*s  %s\n  xxh3 %s\n" : "%-*s  %10s  xxh3 %s\n", WIDTH > room() ? 0 : 38, f->name,
+                 weft_format_bytes((double)f->bytes, size, sizeof size), weft_hash_text(f->hash, hash));
         if (n > 12 && !strcmp(f->name + n - 12, ".safetensors")) WEFT_TRY(print_tensors(dir, f->name));
     }
     return WEFT_OK;

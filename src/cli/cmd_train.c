@@ -213,8 +213,8 @@ static void print_start(session *s)
                   e->ctx->threads, e->ctx->threads > 1 ? "s" : "", weft_isa_name(e->kern.isa));
     weft_text_add(&t, "processors   %d for rank 0, shared by %d rank%s", cpus, sharers, sharers > 1 ? "s" : "");
     weft_text_add(&t, strcmp(transport, weft_world_transport(s->world)) ? "; %s\n" : "\n", transport);
-    weft_text_add(&t, "model        %lld parameters; attention%s%s", (long long)weft_model_params(&e->config),
-                  e->mesh.size.pp > 1 ? "\n" : " ", e->plan.data ? e->plan.data : "");
+    weft_text_add(&t, "model        %lld parameters\n", (long long)weft_model_params(&e->config));
+    weft_text_add_under(&t, "attention    ", e->plan.data ? e->plan.data : "\n");
     weft_text_add(&t,
                   "data         %lld sequences of %lld tokens to train on, %lld held out; unigram entropy %.4f nats\n",
                   (long long)weft_trainer_windows(s->trainer, false), (long long)o->seq_length,
@@ -391,7 +391,8 @@ static weft_status compare_one_rank(session *s)
 static weft_status finish(session *s)
 {
     if (s->root) {
-        weft_say("\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", s->last, s->first, s->entropy);
+        weft_say("\nlast loss    %.4f (first %.4f; unigram entropy of the text %.4f)\n", weft_unsigned_nan(s->last),
+                 weft_unsigned_nan(s->first), s->entropy);
         weft_say("checkpoint   %s/step-%08lld (Hugging Face layout)\n", s->dir,
                  (long long)weft_trainer_steps_done(s->trainer));
     }

@@ -14,6 +14,7 @@ struct weft_interrupt {
     pthread_t thread;
     atomic_bool asked, stop;
     bool speak;
+    const char *launcher; /* of this process, or NULL */
 };
 
 static sigset_t taken(void)
@@ -45,9 +46,16 @@ static void end_now(int sig)
 
 static void tell(const weft_interrupt *i, int sig)
 {
+    char more[160] = "";
     if (!i->speak) return;
-    fprintf(stderr, "\nweft: %s: this step is finished and saved, then the run ends%s\n", strsignal(sig),
-            sig == SIGINT ? "; Ctrl-C again ends it now" : "");
+    /* Open MPI's mpirun kills ranks two seconds after it was asked to end, saved or not. */
+    if (i->launcher && sig != SIGUSR1)
+        snprintf(more, sizeof more, ", unless %s ends the ranks before that; SIGUSR1 in place of this leaves them the "
+                 "time", i->launcher);
+    else if (sig == SIGINT) snprintf(more, sizeof more, "; Ctrl-C again ends it now");
+    /* a line of progress stands on a terminal */
+    fprintf(stderr, "%sweft: %s: this step is finished and saved, then the run ends%s\n",
+            weft_on_terminal(stderr) ? "\n" : "", strsignal(sig), more);
 }
 
 static void *watch(void *ud)
@@ -70,6 +78,8 @@ weft_status weft_interrupt_start(weft_interrupt **out, bool speak)
     weft_interrupt *i = calloc(1, sizeof *i);
     if (!i) return weft_fail(WEFT_ERR_MEMORY, "no memory to wait for signals");
     i->speak = speak;
+    weft_mpi_launch l = {0};
+    if (weft_mpi_launched(&l) >= 0 && l.size > 0) i->launcher = l.by;
     int failed = pthread_create(&i->thread, NULL, watch, i);
     if (failed) {
         free(i);

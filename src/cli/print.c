@@ -39,6 +39,12 @@ void weft_print_json_text(const char *s)
     putchar('"');
 }
 
+void weft_print_json_real(const char *key, double x, int digits)
+{
+    char number[40];
+    printf(", \"%s\": %s", key, weft_format_json(number, sizeof number, x, digits));
+}
+
 static void print_folded(FILE *to, const char *lines, int left, int columns)
 {
     weft_text t = {0};

@@ -36,9 +36,6 @@ static const char *thousands(double x, char *buf, size_t n)
     return buf;
 }
 
-/* A NaN's sign is an accident of the arithmetic; printf would show it. */
-static double unsigned_nan(double x) { return isnan(x) ? (double)NAN : x; }
-
 /* One decimal: the line is read at a glance, and a jump of a tenth of a GiB is what matters. */
 static const char *memory(double bytes, char *buf, size_t n)
 {
@@ -55,13 +52,14 @@ void weft_record_line(const weft_record *r, weft_text *out)
     if (r->skip) snprintf(skip, sizeof skip, " | skipped: %s", weft_skip_name(r->skip));
     /* A narrow terminal shows the first fields only: those that one waits for come first. */
     weft_text_add(out, "step %5lld/%lld | loss %.4f%s | gnorm %.2f | %s tok/s | eta %s", (long long)r->step,
-                  (long long)r->steps, unsigned_nan(r->loss), skip,
-                  unsigned_nan(r->grad_norm), thousands(weft_record_throughput(r), speed, sizeof speed),
+                  (long long)r->steps, weft_unsigned_nan(r->loss), skip,
+                  weft_unsigned_nan(r->grad_norm), thousands(weft_record_throughput(r), speed, sizeof speed),
                   weft_format_duration(r->eta_seconds, eta, sizeof eta));
-    weft_text_add(out, " | lr %.2e | comm %.0f%% (%.0f%% exposed) | mem %s", r->lr, 100 * r->comm_share,
-                  100 * r->exposed_share, memory(r->memory_bytes, mem, sizeof mem));
+    weft_text_add(out, " | lr %.2e | comm %.0f%% (%.0f%% exposed) | mem %s", r->lr,
+                  weft_unsigned_nan(100 * r->comm_share), weft_unsigned_nan(100 * r->exposed_share),
+                  memory(r->memory_bytes, mem, sizeof mem));
     if (r->loss_scale != 0 && r->loss_scale != 1) weft_text_add(out, " | scale %g", r->loss_scale);
-    if (r->spike) weft_text_add(out, " | spike, z %.1f", r->loss_zscore);
+    if (r->spike) weft_text_add(out, " | spike, z %.1f", weft_unsigned_nan(r->loss_zscore));
 }
 
 double weft_resident_bytes(void)

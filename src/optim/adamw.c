@@ -82,12 +82,13 @@ static weft_status refuse_norm(const weft_optim *o, double norm, int64_t step)
         return weft_fail(WEFT_ERR_NUMERIC,
                          "step %lld: the gradient norm is %g though every gradient is finite; the weights "
                          "were not changed",
-                         (long long)step, norm);
+                         (long long)step, weft_unsigned_nan(norm));
     if (x.spec)
         st = weft_fail(WEFT_ERR_NUMERIC,
                        "step %lld: the gradient norm is %g: grad.%s holds %g at element %lld; the weights were not "
                        "changed",
-                       (long long)step, norm, x.spec->name, x.value, (long long)x.element);
+                       (long long)step, weft_unsigned_nan(norm), x.spec->name, weft_unsigned_nan(x.value),
+                       (long long)x.element);
     return o->parts.mesh ? weft_agree(o->parts.mesh->all, st) : st;
 }
 

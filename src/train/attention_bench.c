@@ -202,7 +202,7 @@ static weft_status settle_way(const bench *b, const way *w, weft_layer_way *out)
     for (int k = 0; k < FIGURES; k++) {
         for (int i = 0; i < b->repeats; i++) one[i] = f[i][k];
         qsort(one, (size_t)b->repeats, sizeof *one, by_value);
-        median[k] = one[b->repeats / 2];
+        median[k] = weft_unsigned_nan(one[b->repeats / 2]); /* a rank without work takes 0 of 0 seconds */
     }
     *out = (weft_layer_way){.name = w->name,
                             .seconds = median[SECONDS],

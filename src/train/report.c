@@ -15,7 +15,7 @@ weft_status weft_report_add(weft_report *r, const char *name, double error, doub
     }
     const char *kept = NULL;
     WEFT_TRY(weft_arena_strdup(r->arena, name, &kept));
-    r->row[r->n++] = (weft_finding){kept, error, limit};
+    r->row[r->n++] = (weft_finding){kept, weft_unsigned_nan(error), limit};
     r->failed += !(error <= limit); /* NaN fails */
     return WEFT_OK;
 }

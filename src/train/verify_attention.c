@@ -191,7 +191,7 @@ static double tail_error(const weft_view *want, const void *got, weft_dtype t, d
             diff += (a - r) * (a - r);
             norm += r * r;
         }
-    return diff == 0 ? 0 : sqrt(diff) / fmax(sqrt(norm), floor);
+    return diff == 0 ? 0 : weft_unsigned_nan(sqrt(diff) / fmax(sqrt(norm), floor));
 }
 
 static weft_status compare(weft_attention_case *c, const weft_st_entry *got, int n, weft_report *report)

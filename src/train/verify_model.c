@@ -350,10 +350,10 @@ static weft_status check_case(weft_checker *k, const weft_trajectory *t, const c
     weft_report_stage(report, "comparing");
     WEFT_TRY_OR(st, judge_together(k, dir, report, !t->steps && !holds_expected_values(k->c->file)), out);
     if (k->e.ctx->rank == 0) {
-        weft_text_add(&report->note, "loss      %.6f over %lld labels\n", k->loss, (long long)k->c->valid);
+        weft_text_add(&report->note, "loss      %.6f over %lld labels\n", weft_unsigned_nan(k->loss),
+                      (long long)k->c->valid);
         if (k->scale != 1) weft_text_add(&report->note, "scale     gradients of %g times the loss\n", k->scale);
-        weft_text_add(&report->note, "plan      ");
-        weft_text_add(&report->note, "%s", k->e.plan.data ? k->e.plan.data : "");
+        weft_text_add_under(&report->note, "plan      ", k->e.plan.data ? k->e.plan.data : "");
     }
     if (t->steps) WEFT_TRY_OR(st, run_trajectory(k, t, norm, report), out);
     st = weft_report_share(k->e.mesh.all, report);

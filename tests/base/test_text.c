@@ -120,11 +120,44 @@ static void shown(void **state)
     assert_string_equal(weft_format_duration(-1, buf, sizeof buf), "-");
 }
 
+static void lines_under_a_label(void **state)
+{
+    (void)state;
+    static const struct { const char *lines, *text; } cases[] = {
+        {"", "plan  "}, {"a\n", "plan  a\n"}, {"a", "plan  a"}, {"a\nb c\n", "plan  a\n      b c\n"},
+        {"a\n\nb", "plan  a\n      \n      b"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_text t = {0};
+        weft_text_add_under(&t, "plan  ", cases[i].lines);
+        assert_string_equal(t.data, cases[i].text);
+        weft_text_free(&t);
+    }
+}
+
+/* A NaN with its sign, as 0/0 makes it on some machines, and one without. */
+static void numbers_that_are_none(void **state)
+{
+    (void)state;
+    char buf[40], text[40];
+    const double x[] = {(double)NAN, -(double)NAN, copysign((double)NAN, -1)};
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+        weft_format(text, sizeof text, "%.1f", weft_unsigned_nan(x[i]));
+        assert_string_equal(text, "nan");
+        assert_string_equal(weft_format_json(buf, sizeof buf, x[i], 4), "null");
+    }
+    assert_string_equal(weft_format_json(buf, sizeof buf, (double)INFINITY, 4), "null");
+    assert_string_equal(weft_format_json(buf, sizeof buf, -(double)INFINITY, 4), "null");
+    assert_string_equal(weft_format_json(buf, sizeof buf, -0.25, 4), "-0.25");
+    assert_string_equal(weft_format_json(buf, sizeof buf, 1.0 / 3, 4), "0.3333");
+    assert_true(weft_unsigned_nan(-2.5) == -2.5 && weft_unsigned_nan(-(double)INFINITY) == -(double)INFINITY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_grows), cmocka_unit_test(suggestions), cmocka_unit_test(sizes), cmocka_unit_test(numbers),
-        cmocka_unit_test(lines_are_folded), cmocka_unit_test(shown),
+        cmocka_unit_test(lines_are_folded), cmocka_unit_test(shown), cmocka_unit_test(numbers_that_are_none),
+        cmocka_unit_test(lines_under_a_label),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,4 +65,14 @@ grep -q '^\* data.path *a-text.*txt$' "$tmp/stdout" || fail "a file does not get
 on_terminal 60 attention "$WEFT_GOLDEN/attention/docs_window.safetensors" --cp 3 --cp-strategy dcp --cp-layout balanced
 [ -z "$(grep '^plan\|^buffers' "$tmp/stdout" | tr -d '\r' | too_wide 60 /dev/stdin)" ] ||
   fail "weft attention: $(head -3 "$tmp/stdout")"
+# sizes and checksums of a checkpoint are never cut in two
+folder=runs/wide/step-00000001
+on_terminal 60 checkpoint inspect $folder
+tr -d '\r' <"$tmp/stdout" >"$tmp/lines"
+[ -z "$(too_wide 60 "$tmp/lines")" ] || fail "checkpoint inspect: $(too_wide 60 "$tmp/lines")"
+grep -qE '^  xxh3 [0-9a-f]{32}$' "$tmp/lines" && grep -A1 '^  model.layers.0.mlp.down_proj.weight$' "$tmp/lines" |
+  grep -qE '^    fp32  \[32, [0-9]*\] +[0-9.]+ KiB$' || fail "checkpoint inspect: $(head -20 "$tmp/lines")"
+good checkpoint inspect $folder
+grep -qE '^  model.layers.0.mlp.down_proj.weight +fp32  \[32, [0-9]*\] +[0-9.]+ KiB$' "$tmp/stdout" ||
+  fail "checkpoint inspect into a file: $(head -20 "$tmp/stdout")"
 finish

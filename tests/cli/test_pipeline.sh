@@ -7,8 +7,8 @@ m="--hidden-size 12 --num-layers 5 --num-attention-heads 3 --ffn-hidden-size 20"
 m="$m --data data.txt --seq-length 33 --threads 1"
 
 good train $m --name pipe --steps 3 --global-batch-size 6 --pp 3 --precision fp64 --compare-one-rank 3
-for line in 'tp 1 x cp 1 x dp 1 x pp 3' 'stage 0 of 3, layers 0-0: ' 'stage 1 of 3, layers 1-2: ' \
-            'stage 2 of 3, layers 3-4: ' 'one rank .* holds'; do
+for line in 'tp 1 x cp 1 x dp 1 x pp 3' '^attention    stage 0 of 3, layers 0-0: ' \
+            '^             stage 1 of 3, layers 1-2: ' 'stage 2 of 3, layers 3-4: ' 'one rank .* holds'; do
   grep -q "$line" "$tmp/stdout" || fail "no line '$line': $(cat "$tmp/stdout")"
 done
 held=$(sed -n 's/.*held-out loss //p' "$tmp/stdout" | tail -1)

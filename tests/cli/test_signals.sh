@@ -20,6 +20,9 @@ stopped() { # NAME SIGNAL
   kill -"$2" $pid; wait $pid; local code=$?
   [ $code = 0 ] || fail "$2, $1: exit $code: $(tail -2 "$tmp/err")"
   grep -q 'stopped  ' "$tmp/out" || fail "$2, $1: does not say that it stopped: $(tail -2 "$tmp/out")"
+  # one line, and no progress to move away from in a file
+  grep -qx 'weft: .*: this step is finished and saved, then the run ends.*' "$tmp/err" && ! grep -qx '' "$tmp/err" ||
+    fail "$2, $1: says: $(cat "$tmp/err")"
   good checkpoint verify "runs/$1/step-$(printf %08d "$(steps "$1")")"
 }
 start one; stopped one INT
