@@ -90,6 +90,15 @@ weft_status weft_interrupt_start(weft_interrupt **out, bool speak); /* speak: te
 bool weft_interrupted(const weft_interrupt *i);
 void weft_interrupt_stop(weft_interrupt *i); /* NULL is fine */
 
+/* The live line of a run on the standard output (weft_progress_line), of rank 0; safe with its own thread. LOCAL */
+typedef struct weft_live weft_live;
+weft_status weft_live_start(weft_live **out, const weft_clock *clock);
+void weft_live_stop(weft_live *live);                    /* NULL is fine */
+void weft_live_at(void *live, const weft_step_at *at);   /* a weft_step_watch: shown when it is due */
+void weft_live_step(weft_live *live, const weft_record *r);
+void weft_live_note(weft_live *live, const char *text);  /* a line of its own */
+void weft_live_done(weft_live *live);                    /* before anything else is printed */
+
 bool weft_is_root(const weft_world *world);
 /* Refuses a file that cannot be read, naming it and what it was to be. */
 weft_status weft_need_file(const char *path, const char *what);

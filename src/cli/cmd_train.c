@@ -21,7 +21,7 @@ typedef struct session { /* one rank's run */
     weft_world *world;
     weft_trainer *trainer;
     weft_jsonl *jsonl;
-    weft_progress_line progress;
+    weft_live *live;    /* NULL on other ranks than 0 */
     bool terminal;
     char dir[2048];
     int lock;           /* of that folder; -1 on other ranks */
@@ -141,7 +141,7 @@ static weft_status finish_save(session *s, bool last)
     if (!s->root) return WEFT_OK;
     weft_format(line, sizeof line, "step %5lld | checkpoint complete %.2f s after it, of which training waited %.2f s",
                 (long long)s->saving.step, now(s) - s->saving.begun, s->saving.held);
-    if (!last) weft_progress_note(&s->progress, line);
+    if (!last) weft_live_note(s->live, line);
     return weft_ckpt_prune(s->dir, o->keep_last, o->keep_every, &weft_world_ctx(s->world)->log);
 }
 
@@ -175,13 +175,6 @@ static weft_status look_around(session *s, bool *stop)
 }
 
 /* ---- what is printed ------------------------------------------------------------------------------ */
-
-static void write_out(void *ud, const char *bytes, size_t n)
-{
-    (void)ud;
-    fwrite(bytes, 1, n, stdout);
-    fflush(stdout);
-}
 
 /* On a terminal the first useful line has to be in sight: what was not asked for is left to the record of the run. A
  * log has room for all of it. */
@@ -251,7 +244,7 @@ static weft_status evaluate(session *s, int64_t step)
     WEFT_TRY(weft_trainer_eval(s->trainer, s->cli->options.eval_sequences, &s->last_eval));
     char line[80];
     snprintf(line, sizeof line, "step %5lld | held-out loss %.4f", (long long)step, s->last_eval);
-    if (s->root) weft_progress_note(&s->progress, line);
+    if (s->root) weft_live_note(s->live, line);
     return WEFT_OK;
 }
 
@@ -297,7 +290,7 @@ static weft_status one_step(session *s, int64_t step)
     s->last = r.loss;
     if (!s->root) return WEFT_OK;
     WEFT_TRY(keep_record(s, &r));
-    weft_progress_step(&s->progress, now(s), &r);
+    weft_live_step(s->live, &r);
     return WEFT_OK;
 }
 
@@ -449,7 +442,7 @@ static weft_status run_session(session *s)
         return WEFT_OK;
     }
     weft_status trained = train_steps(s, &stopped);
-    if (s->root) weft_progress_done(&s->progress);
+    if (s->root) weft_live_done(s->live);
     tell_unrecorded(s);
     WEFT_TRY(trained);
     WEFT_TRY(weft_trainer_memory(s->trainer, &s->memory));
@@ -466,18 +459,27 @@ static weft_status run_session(session *s)
     return st;
 }
 
+static weft_status start_live(session *s)
+{
+    if (!s->root) return WEFT_OK;
+    WEFT_TRY(weft_live_start(&s->live, &weft_world_ctx(s->world)->clock));
+    weft_trainer_watch(s->trainer, weft_live_at, s->live);
+    return WEFT_OK;
+}
+
 static weft_status train_body(weft_cli *cli, weft_world *world)
 {
     session s =
         {.cli = cli, .world = world, .root = weft_is_root(world), .last_eval = NAN, .lock = -1, .saving.last = -1};
     s.terminal = weft_on_terminal(stdout);
-    weft_progress_init(&s.progress, write_out, NULL, weft_columns(stdout), s.terminal, !getenv("NO_COLOR"));
     weft_status st = weft_interrupt_start(&s.interrupt, s.root);
     if (st >= 0) st = name_dir(&s);
     if (st >= 0) st = weft_resume_find(world, &cli->run, s.dir, s.resumed, sizeof s.resumed);
     if (st >= 0) st = weft_trainer_create(&s.trainer, world, &cli->run);
     if (st >= 0) st = resume(&s);
+    if (st >= 0) st = weft_agree(weft_world_all(world), start_live(&s));
     if (st >= 0) st = run_session(&s);
+    weft_live_stop(s.live);
     weft_interrupt_stop(s.interrupt);
     if (s.jsonl) weft_jsonl_close(s.jsonl);
     if (s.lock >= 0) close(s.lock);

@@ -50,6 +50,28 @@ typedef struct weft_spike {
  * steps. A loss that is not finite is a spike of infinite score and is not taken in. LOCAL, pure in *s */
 bool weft_spike_step(weft_spike *s, double loss, double *z);
 
+typedef enum weft_step_phase {
+    WEFT_STEP_DATA,      /* reads its sequences */
+    WEFT_STEP_FORWARD,   /* one layer, or final norm, head and loss */
+    WEFT_STEP_BACKWARD,
+    WEFT_STEP_WAIT,      /* for another stage of the pipeline */
+    WEFT_STEP_GRADIENTS, /* sums of gradients that did not travel during the passes */
+    WEFT_STEP_OPTIMIZER,
+    WEFT_STEP_PHASES
+} weft_step_phase;
+
+/* Where a rank is within a step. */
+typedef struct weft_step_at {
+    int64_t step, steps;   /* 1-based, as what follows; 0: none */
+    weft_step_phase phase;
+    int64_t micro, micros; /* micro-batch of the step on this rank */
+    int64_t layer, layers; /* of the whole model; layers + 1: final norm, head and loss */
+    double done, next;     /* share of this rank's work in the step that is over, and that will be when what it does
+                              now is: 0 to 1, never less than before */
+} weft_step_at;
+/* "backward layer 3/12 | micro-batch 1/4" */
+void weft_step_at_text(const weft_step_at *at, weft_text *out);
+
 /* Tokens per second of the whole job: every token counts once, whatever cp is. 0 when the time is unknown. */
 double weft_record_throughput(const weft_record *r);
 
@@ -69,19 +91,32 @@ void weft_jsonl_close(weft_jsonl *j);
 
 /* The live line: written over in place on a terminal (at most ten times a second), plain lines elsewhere (at
  * most one a second). The first step, the last, and steps that are skipped or not finite are always shown
- * and stay. `write` gets the bytes; nothing else is printed. */
+ * and stay. `write` gets the bytes; nothing else is printed.
+ *
+ * A step that takes long shows how far it is, below the line of the step before, which stays then: on a terminal from
+ * WEFT_INSIDE_AFTER seconds after the last line on, once a second; elsewhere one line in WEFT_INSIDE_EVERY seconds, so
+ * that a log of short steps is as it would be without. */
+enum { WEFT_INSIDE_AFTER = 10, WEFT_INSIDE_EVERY = 600 };
 typedef struct weft_progress_line {
     void (*write)(void *ud, const char *text, size_t n);
     void *ud;
     int width;              /* columns */
     bool terminal, colour;
     bool open;              /* a line is on the screen, without its end */
+    bool inside;            /* and tells of a step that is not over */
     double shown_at;
 } weft_progress_line;
 /* width <= 0: 80. Colour is used on a terminal only. */
 void weft_progress_init(weft_progress_line *p, void (*write)(void *ud, const char *text, size_t n), void *ud, int width,
                         bool terminal, bool colour);
 void weft_progress_step(weft_progress_line *p, double now, const weft_record *r); /* now: seconds, any origin */
+typedef struct weft_inside { /* times as `now` below */
+    weft_step_at at;
+    double begun, since;    /* the step; what it does now */
+    double before;          /* seconds of the step before; 0: unknown */
+} weft_inside;
+/* To be called about once a second while a step goes on: shows what is due. */
+void weft_progress_inside(weft_progress_line *p, double now, const weft_inside *x);
 void weft_progress_note(weft_progress_line *p, const char *text); /* a line of its own: the live line makes way */
 void weft_progress_done(weft_progress_line *p);                   /* ends an open line; call it before leaving */
 

@@ -1,5 +1,8 @@
-/* flops.c — the model FLOPs of a step, as model-FLOPs utilisation counts them. At 128K tokens attention
- * dominates, so a figure without it says nothing about long context. */
+/* flops.c — the model FLOPs of a step, as model-FLOPs utilisation counts them, and how a stage's work is spread over
+ * its passes and layers, for who waits for them. At 128K tokens attention dominates, so a figure without it says
+ * nothing about long context. */
+#include <math.h>
+
 #include "model/model_impl.h"
 
 double weft_model_area(const weft_model_config *config, const weft_shard *shard)
@@ -25,4 +28,40 @@ double weft_model_step_flops(const weft_model_config *config, int64_t tokens, do
     int64_t products = par.matrices - par.embedding_count + (config->tied ? config->V * config->C : 0);
     return 6.0 * (double)products * (double)tokens +
            12.0 * area * (double)config->H * (double)config->D * (double)config->L;
+}
+
+static double product(const weft__linear *y) { return 2.0 * (double)y->in * (double)y->out; }
+
+/* Keys that a query sees on average: query t of T sees t + 1 of them, W at most. */
+static double mean_keys(const weft_model *m, int64_t l)
+{
+    const double T = (double)m->T, W = weft__windowed(&m->config, (int)l) ? fmin((double)m->config.window, T) : T;
+    return W - W * (W - 1) / (2 * T);
+}
+
+/* Of what a layer's forward pass does, what its backward pass does again (weft__block_bwd). */
+static double again(const weft_model *m, const weft__layer *y, double attention)
+{
+    double sum = 0;
+    if (m->recompute >= WEFT_RECOMPUTE_ATTENTION) sum += product(&y->qkv) + (m->keep_attention ? 0 : attention);
+    if (m->recompute == WEFT_RECOMPUTE_FULL) sum += product(&y->o);
+    if (m->recompute >= WEFT_RECOMPUTE_BLOCK || m->tile) sum += product(&y->up);
+    return sum;
+}
+
+double weft__layer_work(const weft_model *m, int64_t l, bool backward)
+{
+    const weft__layer *y = &m->layer[l];
+    const double products = product(&y->qkv) + product(&y->o) + product(&y->up) + product(&y->down);
+    const double attention = 4 * mean_keys(m, l) * (double)m->H * (double)m->config.D;
+    return backward ? 2 * products + 2.5 * attention + again(m, y, attention) : products + attention;
+}
+
+double weft__head_work(const weft_model *m) { return 3 * product(&m->par.head); }
+
+double weft_model_pass_work(const weft_model *m, bool backward)
+{
+    double sum = m->last_stage && !backward ? weft__head_work(m) : 0;
+    for (int64_t l = m->layers.begin; l < m->layers.end; l++) sum += weft__layer_work(m, l, backward);
+    return sum;
 }

@@ -170,6 +170,21 @@ void weft_model_zero_gradients(weft_model *model);
  * output's gradient and what travels inside a pass it looks at by itself. LOCAL */
 weft_status weft_model_guard_gradients(weft_model *model, int64_t offset, int64_t count);
 
+/* Told, by the thread that computes, when a layer of a pass begins (layer L: final norm, head and loss): `done`, the
+ * work of this pass that is over, and `ahead`, that of what begins. Work is as weft_model_pass_work counts it. It
+ * should be quick. */
+typedef struct weft_model_watch {
+    void (*begins)(void *ud, int64_t layer, double done, double ahead); /* NULL: nobody is told */
+    void *ud;
+} weft_model_watch;
+/* Work of a training pass of this stage on this rank, in floating-point operations per row, to be compared with each
+ * other only: a product is 2 in out forward and twice that backward; attention 4 H D per key that a query sees on
+ * average (of a sequence that is one document), and 2.5 times that backward, since it makes the scores again; what
+ * recomputation makes again counts once more. At long context all of it is attention, at short context next to nothing:
+ * so neither a layer with a window, nor the head, whose both directions are in the forward pass, is a fixed number of
+ * layers. LOCAL, pure */
+double weft_model_pass_work(const weft_model *model, bool backward);
+
 /* What this rank holds of one micro-batch. token, target: [rows] of its own rows, in shard order.
  *
  * Between the stages of a pipeline travel rows of the residual stream, [weft_model_stream_rows, C] (R): those of this
@@ -183,6 +198,7 @@ typedef struct weft_micro {
      * overwritten if no backward pass follows */
     void *input;
     void *output;  /* a stage but the last: where its output goes */
+    weft_model_watch watch;
 } weft_micro;
 /* Of a micro-batch of B sequences, whatever its documents. LOCAL */
 int64_t weft_model_stream_rows(const weft_model *model, int64_t B);

@@ -272,6 +272,10 @@ weft_status weft__model_check(const weft_model_config *config, const weft_model_
 /* The layers of this stage that a plan of a problem for layers [first, last] would have; false: none. */
 bool weft__plan_layers(const weft_model *m, const weft_layer_attention *kind, weft_span *here);
 
+/* Work of layer l of this stage, and of final norm, head and loss, as weft_model_pass_work counts it (flops.c). */
+double weft__layer_work(const weft_model *m, int64_t l, bool backward);
+double weft__head_work(const weft_model *m);
+
 weft_mask weft__mask(const weft_model_config *c, bool windowed);
 double weft__scale(const weft_model_config *c); /* of the scores: 1 / sqrt(D) */
 

@@ -89,6 +89,13 @@ static void trace(const weft_model *m, const char *name, double begin, int64_t l
     if (ctx->trace.capacity) weft_trace_emit(&ctx->trace, "compute", name, begin, weft_now(&ctx->clock), layer, 0);
 }
 
+/* A layer, or the head, begins. Returns the work of the pass that is over when it ends. */
+static double begins(const weft_micro *u, int64_t layer, double done, double ahead)
+{
+    if (u->watch.begins) u->watch.begins(u->watch.ud, layer, done, ahead);
+    return done + ahead;
+}
+
 /* The residual stream after the last layer of all; without train it is the one buffer of all layers. */
 static void *last_stream(const weft__pass *p)
 {
@@ -106,9 +113,11 @@ static void *after_layer(const weft__pass *p, const weft_micro *u, int64_t l)
 static weft_status forward_layers(weft__pass *p, const weft_micro *u)
 {
     weft_model *m = p->m;
+    double done = 0;
     if (m->first_stage) WEFT_TRY(weft__embed_fwd(p, weft__acts_of(m, p->slot, 0)->x_in));
     for (int64_t l = m->layers.begin; l < m->layers.end; l++) {
         double begin = weft_now(&m->ctx->clock);
+        done = begins(u, l, done, weft__layer_work(m, l, false));
         WEFT_TRY(weft__offload_fwd(p, l));
         WEFT_TRY(weft__block_fwd(p, (int)l, weft__acts_of(m, p->slot, l), after_layer(p, u, l)));
         trace(m, "layer forward", begin, l);
@@ -122,6 +131,7 @@ static weft_status forward_head(weft__pass *p, const weft_micro *u, bool for_bac
 {
     weft_model *m = p->m;
     p->layer = -1;
+    begins(u, m->config.L, weft_model_pass_work(m, false) - weft__head_work(m), weft__head_work(m));
     weft__norm_fwd(p, &m->par.norm, m->n_out, m->mean_out, m->rstd_out, last_stream(p));
     double begin = weft_now(&m->ctx->clock);
     WEFT_TRY(weft__loss(p, u->target, for_backward, grad_scale, nll_sum));
@@ -145,13 +155,15 @@ static void backward_head(weft__pass *p)
     weft__norm_bwd(p, &m->par.norm, p->scratch->dx, m->n_out, m->x_out, m->mean_out, m->rstd_out);
 }
 
-static weft_status backward_layers(weft__pass *p, const ready_hook *ready)
+static weft_status backward_layers(weft__pass *p, const weft_micro *u, const ready_hook *ready)
 {
     weft_model *m = p->m;
+    double done = 0;
     if (m->last_stage) backward_head(p);
     tell(ready, m->par.tail_first, m->par.count - m->par.tail_first);
     for (int64_t l = m->layers.end - 1; l >= m->layers.begin; l--) {
         double begin = weft_now(&m->ctx->clock);
+        done = begins(u, l, done, weft__layer_work(m, l, true));
         WEFT_TRY(weft__offload_bwd(p, l));
         WEFT_TRY(weft__block_bwd(p, (int)l, weft__acts_of(m, p->slot, l)));
         trace(m, "layer backward", begin, l);
@@ -209,7 +221,7 @@ weft_status weft_model_backward(weft_model *m, const weft_micro *micro, void *st
     /* other micro-batches may have run since its forward pass */
     weft_shard_tokens(micro->shard, weft_comm_rank(m->cp), m->index, m->slot[micro->slot].pos);
     m->slot[micro->slot].pending = false;
-    return backward_layers(&p, &hook);
+    return backward_layers(&p, micro, &hook);
 }
 
 weft_status weft_model_run(weft_model *m, const weft_micro *micro, bool backward, double grad_scale, double *nll_sum,

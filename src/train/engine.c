@@ -199,7 +199,8 @@ static weft_micro micro_of(const weft_engine *e, const weft_engine_pass *pass)
 {
     const weft_engine_slot *s = &e->slot[pass->slot];
     return (weft_micro){.slot = pass->slot, .shard = &s->shard, .token = s->token, .target = s->target,
-                        .step = (uint32_t)e->step, .input = pass->input, .output = pass->output};
+                        .step = (uint32_t)e->step, .input = pass->input, .output = pass->output,
+                        .watch = pass->watch};
 }
 
 /* This rank's rows of the micro-batch, into its slot. */

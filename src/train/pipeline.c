@@ -5,8 +5,6 @@
  * m mod n. The gradient of a stage's output becomes that of its input in the same place. */
 #include "train/pipeline.h"
 
-#include "sched/sched.h"
-
 enum { TAG_OUTPUT, TAG_GRADIENT };
 
 typedef struct ring { /* places for what travels; each is received into, or sent from, or both in turn */
@@ -30,6 +28,8 @@ typedef struct work { /* one execution of a list */
     const weft_pipeline_job *job;
     int64_t micros;
     double nll;
+    const weft_sched_op *op; /* that runs */
+    double done;             /* work of the passes before it */
 } work;
 
 /* ---- creation --------------------------------------------------------------------------------------- */
@@ -99,12 +99,19 @@ static weft_status send(work *w, ring *r, int64_t micro, int stage, int tag)
 
 /* ---- passes ------------------------------------------------------------------------------------------ */
 
-static weft_engine_pass pass_of(const work *w, const weft_sched_op *o)
+static void layer_begins(void *ud, int64_t layer, double done, double ahead)
+{
+    const work *w = ud;
+    w->job->at(w->job->ud, w->op, layer, w->done + done, ahead);
+}
+
+static weft_engine_pass pass_of(work *w, const weft_sched_op *o)
 {
     weft_pipeline *p = w->p;
+    weft_model_watch watch = {w->job->at ? layer_begins : NULL, w};
     return (weft_engine_pass){.slot = o->slot, .input = place_of(&p->input, o->micro),
                               .output = place_of(&p->output, o->micro), .for_backward = w->job->backward,
-                              .grad_scale = w->job->grad_scale, .token_nll = w->job->token_nll};
+                              .grad_scale = w->job->grad_scale, .token_nll = w->job->token_nll, .watch = watch};
 }
 
 static weft_status forward(work *w, const weft_sched_op *o)
@@ -160,6 +167,12 @@ static weft_status make_list(work *w, int64_t *n)
     return (both ? weft_sched_1f1b : weft_sched_forward)(p->stages, p->stage, w->micros, p->op);
 }
 
+/* Other operations take no time, or wait for what was sent long ago. */
+static bool waits_for_stage(const weft_sched_op *o)
+{
+    return o->kind == WEFT_OP_WAIT_INPUT || o->kind == WEFT_OP_WAIT_GRADIENT;
+}
+
 weft_status weft_pipeline_run(weft_pipeline *p, const weft_pipeline_job *job, double *nll)
 {
     work w = {.p = p, .job = job, .micros = weft_ceil_div(job->sequences, job->B)};
@@ -169,9 +182,12 @@ weft_status weft_pipeline_run(weft_pipeline *p, const weft_pipeline_job *job, do
     for (int64_t i = 0; i < n; i++) {
         const weft_sched_op *o = &p->op[i];
         bool pass = o->kind == WEFT_OP_FORWARD || o->kind == WEFT_OP_BACKWARD;
+        w.op = o;
+        if (job->at && waits_for_stage(o)) job->at(job->ud, o, -1, w.done, 0);
         weft_place(mesh->world, weft_op_name(o->kind), -1, (int)o->micro);
         if (pass) WEFT_TRY(weft_comm_fault(mesh->pp, "pipeline", NULL));
         WEFT_TRY(execute(&w, o));
+        if (pass) w.done += weft_model_pass_work(p->e->model, o->kind == WEFT_OP_BACKWARD);
     }
     weft_place(mesh->world, "after the pipeline", -1, -1);
     *nll = w.nll; /* only the last stage's is not 0, so the sum is exact */

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRAIN_PIPELINE_H
 #define WEFT_TRAIN_PIPELINE_H
 
+#include "sched/sched.h"
 #include "train/train.h"
 
 typedef struct weft_batch { /* a micro-batch as whole sequences */
@@ -18,6 +19,10 @@ typedef struct weft_pipeline_job {
     weft_status (*batch)(void *ud, int64_t micro, weft_batch *out);
     /* Told after a forward pass, on every stage: e->slot[slot] is cut for it, token_nll holds its own. Or NULL */
     void (*done)(void *ud, int64_t micro, int slot);
+    /* Told by the thread that computes, when a layer of a pass begins (layer L: the head), and before waiting for
+     * another stage (layer -1). Work of a micro-batch of B sequences, as weft_model_pass_work counts it: done, of the
+     * whole list; ahead, of what begins. Or NULL */
+    void (*at)(void *ud, const weft_sched_op *op, int64_t layer, double done, double ahead);
     void *ud;
     void *token_nll;               /* (R) [rows of this rank at most]: of the forward pass that ran last, or NULL */
     weft_optim *optim;             /* begins its sums during the last backward pass; or NULL */

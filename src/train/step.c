@@ -74,6 +74,7 @@ static weft_status run_passes(weft_trainer *t, int64_t valid, double *nll)
     const weft_pipeline_job job = {
         .sequences = t->accumulation * B, .B = B, .backward = true,
         .grad_scale = t->numerics.scaler.scale / (double)valid, .batch = batch_of_step, .done = keep_area, .ud = t,
+        .at = t->watch.call ? weft__watch_pass : NULL,
         .optim = t->optim,
     };
     t->engine.step = t->step;
@@ -84,7 +85,9 @@ static weft_status update(weft_trainer *t, weft_record *r)
 {
     double scale = t->numerics.scaler.scale; /* before the step's norm changes it */
     r->lr = weft_lr_at(&t->optim_options, t->step);
+    weft__watch_at(t, WEFT_STEP_GRADIENTS);
     WEFT_TRY(weft_optim_reduce(t->optim));
+    weft__watch_at(t, WEFT_STEP_OPTIMIZER);
     WEFT_TRY(weft__numerics_judge(t, r));
     if (r->skip) return WEFT_OK;
     WEFT_TRY(weft_optim_norm(t->optim, scale, &r->grad_norm));
@@ -174,6 +177,7 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
     double attention = t->ctx->attention_seconds, nll = 0;
     const moment begin = moment_of(t);
     *r = (weft_record){0};
+    weft__watch_at(t, WEFT_STEP_DATA);
     weft__numerics_begin(t, r);
     bool reversed = WEFT_PLANTED(reversed_groups) && t->ctx->rank == 1;
     if (reversed) WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
@@ -189,6 +193,7 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
         WEFT_TRY(update(t, r));
     }
     WEFT_TRY(measure_imbalance(t, attention, r));
+    weft__watch_end(t);
     advance(t, r);
     fill_record(t, r, &begin);
     return WEFT_OK;

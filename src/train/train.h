@@ -172,6 +172,7 @@ typedef struct weft_engine_pass {
     double grad_scale;
     void *token_nll;         /* [rows] (R) or NULL */
     void *stream;            /* backward: the gradient that travels (weft_model_backward) */
+    weft_model_watch watch;
     weft_optim *optim;       /* backward: the last of a step, so each range of gradients goes on to the sum over ranks
                                 as soon as it is final, past the numerics guard; or NULL */
 } weft_engine_pass;
@@ -198,6 +199,11 @@ weft_status weft_evaluator_create(weft_trainer **out, weft_world *world, const w
 void weft_trainer_destroy(weft_trainer *t);
 /* One optimizer step: fills the record. COLLECTIVE over the world. */
 weft_status weft_trainer_step(weft_trainer *t, weft_record *record);
+/* From now on `call` is told where this rank is within a step, by the thread that computes: once a layer and phase, and
+ * at the end of the step with done = 1. It should be quick: the ranks of the step wait for it. Evaluation tells
+ * nothing. NULL: nobody is told. LOCAL */
+typedef void (*weft_step_watch)(void *ud, const weft_step_at *at);
+void weft_trainer_watch(weft_trainer *t, weft_step_watch call, void *ud);
 /* Mean loss over the first `sequences` held-out sequences. COLLECTIVE over the world. */
 weft_status weft_trainer_eval(weft_trainer *t, int64_t sequences, double *loss);
 /* A checkpoint, which is a Hugging Face directory, too; complete when it has its name. COLLECTIVE over the world */

@@ -11,6 +11,12 @@ typedef struct weft_numerics { /* what decides whether a step is taken; with the
     int64_t skips;            /* steps left out, but those without labels */
 } weft_numerics;
 
+typedef struct weft__watch { /* who is told where a step is */
+    weft_step_watch call;     /* NULL: nobody */
+    void *ud;
+    double passes, all;       /* work of a step on this rank (weft_model_pass_work) */
+} weft__watch;
+
 struct weft_trainer {
     weft_ctx *ctx;
     weft_world *world;
@@ -35,6 +41,7 @@ struct weft_trainer {
     int64_t *first;           /* [accumulation][B+1] */
     double *area;             /* [accumulation] visible area of this rank, per micro-batch of the step */
     weft_pipeline *pipeline;
+    weft__watch watch;
 };
 
 /* Reads micro-batch `a` (sequences first_sequence ...) into its place. LOCAL */
@@ -48,6 +55,12 @@ void weft__numerics_begin(weft_trainer *t, weft_record *r);
 weft_status weft__numerics_judge(weft_trainer *t, weft_record *r);
 /* With r->grad_norm: a norm that is not finite leaves the step out (dynamic loss scale). LOCAL, alike on all ranks */
 weft_status weft__numerics_norm(weft_trainer *t, weft_record *r);
+
+/* watch.c: that a phase other than the passes begins; that a layer does, or a wait, as the `at` of a weft_pipeline_job;
+ * that the step is over. LOCAL */
+void weft__watch_at(const weft_trainer *t, weft_step_phase phase);
+void weft__watch_pass(void *ud, const weft_sched_op *op, int64_t layer, double done, double ahead);
+void weft__watch_end(const weft_trainer *t);
 
 /* What a checkpoint calls its arrays beside the weights. */
 #define WEFT__MOMENT_1 "exp_avg."
