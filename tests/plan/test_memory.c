@@ -3,10 +3,8 @@
  * layouts, and what it has copied of a checkpoint; the table's kinds know every large label. */
 #include "harness/test.h"
 #include "harness/run.h"
-#include "harness/tempdir.h"
+#include "harness/text_case.h"
 #include "train/trainer_impl.h"
-
-static test_dir dir;
 
 enum { RANKS_MAX = 8, WORDS_MAX = 24 };
 
@@ -130,7 +128,7 @@ static const char *const layouts[][WORDS_MAX] = {
 
 static void check(const char *const *more)
 {
-    const char *words[64] = {"--data", test_dir_file(&dir, "data.txt"), "--hidden-size", "48", "--num-attention-heads",
+    const char *words[64] = {"--data", data_path, "--hidden-size", "48", "--num-attention-heads",
                              "6", "--num-layers", "4", "--seq-length", "257", "--steps", "1", "--seed", "3",
                              "--vocab-size", "300"};
     int n = 0;
@@ -156,23 +154,6 @@ static void planned_is_counted_on_every_layout(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i += (size_t)test_every(4)) check(layouts[i]);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    test_dir_make(&dir);
-    FILE *f = fopen(test_dir_file(&dir, "data.txt"), "w");
-    if (!f) return -1;
-    for (int i = 0; i < 3000; i++) fprintf(f, "%d words\n", i);
-    return fclose(f);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    test_dir_remove(&dir);
-    return 0;
 }
 
 int main(void)

@@ -2,11 +2,8 @@
 /* The planned bytes of weights, copies, gradients and moments are those that the arenas count. */
 #include "harness/test.h"
 #include "harness/run.h"
-#include "harness/tempdir.h"
+#include "harness/text_case.h"
 #include "plan/plan.h"
-
-static test_dir dir;
-static char data_path[600];
 
 enum { RANKS_MAX = 6 };
 
@@ -104,24 +101,6 @@ static void evaluation_keeps_weights_only(void **state)
     assert_ok(weft_plan_state_bytes(&c, WEFT_PREC_F32, &one, false, &s));
     assert_int_equal(s.weights, 4 * weft_model_params(&c));
     assert_int_equal(s.copies + s.gradients + s.moments, 0);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    test_dir_make(&dir);
-    snprintf(data_path, sizeof data_path, "%s", test_dir_file(&dir, "data.txt"));
-    FILE *f = fopen(data_path, "w");
-    if (!f) return -1;
-    for (int i = 0; i < 600; i++) fprintf(f, "%d words\n", i);
-    return fclose(f);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    test_dir_remove(&dir);
-    return 0;
 }
 
 int main(void)

@@ -2,7 +2,7 @@
 #ifndef WEFT_TEST_SIMULATED_CASE_H
 #define WEFT_TEST_SIMULATED_CASE_H
 
-#include "text_case.h"
+#include "harness/text_case.h"
 #include "harness/run.h"
 
 enum { STEPS = 2, RANKS_MAX = 64 };

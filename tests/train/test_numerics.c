@@ -1,7 +1,7 @@
 /* labels: small tsan */ /* timeout: 200 */
 /* Steps that are left out, on all ranks alike: gradients that overflow, what the numerics guard finds, spikes of the
  * loss. Weights and moments stay the same bits, later steps go on, and everything is counted. */
-#include "text_case.h"
+#include "harness/text_case.h"
 #include "harness/run.h"
 #include "train/trainer_impl.h"
 

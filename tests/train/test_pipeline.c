@@ -2,7 +2,7 @@
 /* Pipelines on thread ranks: one rank's loss and gradients whatever the stages and micro-batches are, activations of as
  * many micro-batches as the schedule has alive, the same bits twice. test_pipeline_grid.c has every layout. */
 #include "pipeline_case.h"
-#include "text_case.h"
+#include "harness/text_case.h"
 
 #include "sched/sched.h"
 #include "train/trainer_impl.h"

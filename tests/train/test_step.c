@@ -1,7 +1,7 @@
 /* labels: small tsan */ /* timeout: 200 */
 /* The trainer's step on thread ranks: the same numbers on every layout, the same weights on every rank, nothing
  * allocated after the first step, labels that are missing. */
-#include "text_case.h"
+#include "harness/text_case.h"
 #include "harness/run.h"
 #include "train/trainer_impl.h"
 
