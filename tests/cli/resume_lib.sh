@@ -7,11 +7,9 @@ short+=" --eval-sequences 0 --threads 1"
 # at NAME STEP: the loss of that step
 at() { losses "$1" | sed -n "$2p"; }
 # next NAME STEP: the next sequence by that step's checkpoint
-next() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["next_sequence"])' \
-  "$tmp/runs/$1/step-0000000$2/state.json"; }
+next() { values next_sequence "$tmp/runs/$1/step-0000000$2/state.json"; }
 # the files of two checkpoints, but for the layout in their manifests and the record of options
 same_tensors() { (cd "$tmp/runs" && for f in "$1"/*.safetensors; do cmp -s "$f" "$2/${f##*/}" || return 1; done); }
-within() { python3 -c 'import sys; a,b,l=map(float,sys.argv[1:]); sys.exit(not abs(a-b)<=l)' "$1" "$2" "$3"; }
 # fresh NAME: what the run `full` had when it was killed after step 3
 fresh() { rm -rf "$tmp/runs/$1"; cp -r "$tmp/runs/full" "$tmp/runs/$1"
   rm -rf "$tmp/runs/$1/latest" "$tmp/runs/$1"/step-0000000[456]; }
