@@ -17,6 +17,7 @@ typedef struct bench { /* one rank's */
     weft_comm *comm;
     weft_arena *arena;
     weft_kern kern;
+    int64_t repeats;
 } bench;
 
 static double now(const bench *b) { return weft_now(&b->ctx->clock); }
@@ -100,7 +101,7 @@ static weft_status measure_attention(bench *b, weft_prec prec, attention *a)
     for (int64_t n = 128; n <= ROWS_MAX; n *= 2) {
         weft_mark mark = weft_arena_mark(b->arena);
         WEFT_TRY(weft_agree(b->comm, prepare(b, prec, n, a)));
-        for (int i = 0; i < REPEATS; i++) run_once(b, prec, n, a);
+        for (int i = 0; i < b->repeats; i++) run_once(b, prec, n, a);
         weft_arena_release(b->arena, mark);
         double enough = a->seconds[0] >= long_enough;
         WEFT_TRY(weft_all_reduce(b->comm, &enough, 1, WEFT_F64, WEFT_MIN));
@@ -128,7 +129,7 @@ static weft_status measure_kernels(bench *b, weft_profile *p)
 static weft_status measure_memory(bench *b, const char *from, char *to, weft_profile *p)
 {
     double least = 0;
-    for (int i = 0; i < REPEATS; i++) {
+    for (int i = 0; i < b->repeats; i++) {
         WEFT_TRY(weft_barrier(b->comm));
         double begin = now(b);
         memcpy(to, from, bulk);
@@ -143,7 +144,7 @@ static weft_status measure_latency(bench *b, char *buf, weft_profile *p)
 {
     int rank = weft_comm_rank(b->comm);
     double least = 0;
-    for (int i = 0; i < REPEATS && rank < 2; i++) {
+    for (int i = 0; i < b->repeats && rank < 2; i++) {
         double begin = now(b);
         for (int n = 0; n < PINGS; n++)
             for (int turn = 0; turn < 2; turn++) {
@@ -164,7 +165,7 @@ static weft_status measure_link(bench *b, int peers, size_t bytes, const char *f
 {
     int P = weft_comm_size(b->comm), rank = weft_comm_rank(b->comm);
     double least = 0;
-    for (int i = 0; i < REPEATS; i++) {
+    for (int i = 0; i < b->repeats; i++) {
         WEFT_TRY(weft_barrier(b->comm));
         double begin = now(b);
         for (int k = 1; k <= peers; k++)
@@ -241,7 +242,8 @@ static weft_status measure(bench *b, weft_profile *p)
 
 static weft_status body(weft_cli *cli, weft_world *world)
 {
-    bench b = {.ctx = weft_world_ctx(world), .world = world};
+    const int64_t given = cli->options.bench_repeats;
+    bench b = {.ctx = weft_world_ctx(world), .world = world, .repeats = given ? given : REPEATS};
     weft_profile p;
     weft_mesh mesh;
     WEFT_TRY(weft_kern_init(&b.kern, cli->run.isa));
@@ -267,6 +269,6 @@ static weft_status check(weft_cli *cli)
 
 /* It measures the machine, not a way to cut. */
 static const char *const uses[] = {"parallel.cp", "parallel.peer_memory", "run.isa", "run.threads", "run.timeout",
-                                   "run.mpi_progress", "out", NULL};
+                                   "run.mpi_progress", "out", "bench.repeats", NULL};
 
 const weft_bench weft_bench_profile = {"profile", 2, false, uses, check, body};

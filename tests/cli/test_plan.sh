@@ -3,7 +3,7 @@
 # timeout: 120
 # `weft bench profile` measures and writes what --profile reads; `weft info --plan` prints the plan and why others lost.
 . "$(dirname "$0")/lib.sh"
-good bench profile --cp 2 --threads 1 --out "$tmp/profile.json"
+good bench profile --cp 2 --threads 1 --repeats 1 --out "$tmp/profile.json"
 for word in 'fp64' 'fp32' 'bf16' 'fp16' 'latency' 'to one rank' 'to all ranks' 'copy in memory' 'backward'; do
   grep -q "$word" "$tmp/stdout" || fail "bench profile prints no $word"
 done
