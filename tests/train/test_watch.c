@@ -1,7 +1,7 @@
 /* labels: small tsan */
 /* Where a rank says it is within a step: every layer of every pass once, in the order of the schedule, with the share
  * of the work that is over. */
-#include "text_case.h"
+#include "harness/text_case.h"
 #include "harness/run.h"
 #include "train/trainer_impl.h"
 
