@@ -11,8 +11,8 @@ options=(-timeout="${FUZZ_TIMEOUT:-10}" -rss_limit_mb=1024 -malloc_limit_mb=256 
 if [ -e "$words" ]; then options+=(-dict="$words"); fi
 mkdir -p "$found"
 
-# libFuzzer's clock also runs while the machine is suspended or busy elsewhere: an input that is quick when it runs alone
-# was not what took the time. Then the search goes on for the seconds that are left.
+# libFuzzer's clock also runs while the machine is suspended or busy elsewhere: an input that is quick when it runs
+# alone was not what took the time. Then the search goes on for the seconds that are left.
 is_quick() { # LOG
   local input
   input=$(grep -o "Test unit written to .*-timeout-[0-9a-f]*" "$1" | tail -1 | cut -c 22-)
