@@ -95,7 +95,7 @@ def ratio(key, values):
 
 def shares(prefix, isa, case):
     """Median of processes: which pages one gets, and who else runs, moves its share more than what a repeat does."""
-    found = [kernels(case, isa=isa, repeats=2) for _ in range(5)]
+    found = [kernels(case, isa=isa, repeats=1) for _ in range(5)]
     for direction in ("fwd", "bwd"):
         yield ratio(prefix.format(direction), [100 * f[direction]["share"] for f in found])
 
@@ -239,7 +239,7 @@ def measure_cp(have):
         r = layer(2, "own", one, "--cp-strategy", "ring", "--cp-layout", "zigzag", *few)
         yield Figure("own-zigzag", r["share"])
         yield Figure("steps", r["steps"])
-        r = layer(2, "own", packed, "--cp-strategy", "pairwise", "--cp-layout", "balanced", "--repeats", 3)
+        r = layer(2, "own", packed, "--cp-strategy", "pairwise", "--cp-layout", "balanced", *few)
         yield Figure("own-packed", r["share"])
     else:
         yield from [f for f in without("cp", "one core here") if f.key in ("own-zigzag", "steps", "own-packed")]
