@@ -26,8 +26,8 @@ static weft_status check_regular(int fd, const char *path, size_t *bytes)
 
 weft_status weft_map_open(weft_map *map, const char *path)
 {
-    /* O_NONBLOCK: opening a FIFO must end in a refusal, not wait for a writer. */
     if (path[0] == '\0') return weft_fail(WEFT_ERR_REFUSED, "a file to read has an empty name; give one");
+    /* O_NONBLOCK: opening a FIFO must end in a refusal, not wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return weft_fail(WEFT_ERR_REFUSED, "cannot read %s: %s", path, strerror(errno));
     size_t bytes = 0;

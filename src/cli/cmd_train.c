@@ -243,7 +243,8 @@ static weft_status evaluate(session *s, int64_t step)
     if (!s->cli->options.eval_sequences || !weft_trainer_windows(s->trainer, true)) return WEFT_OK;
     WEFT_TRY(weft_trainer_eval(s->trainer, s->cli->options.eval_sequences, &s->last_eval));
     char line[80];
-    snprintf(line, sizeof line, "step %5lld | held-out loss %.4f", (long long)step, s->last_eval);
+    snprintf(line, sizeof line, "step %5lld | held-out loss %.4f", (long long)step,
+             weft_unsigned_nan(s->last_eval));
     if (s->root) weft_live_note(s->live, line);
     return WEFT_OK;
 }

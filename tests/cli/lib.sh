@@ -22,6 +22,23 @@ good() {
   ( cd "$tmp" && timeout "${GOOD_SECONDS:-300}" "$WEFT" "$@" >stdout 2>stderr </dev/null ); local code=$?
   [ $code = 0 ] || fail "weft $*: exit $code: $(cat "$tmp/stdout" "$tmp/stderr" | tail -n 3)"
 }
+# on_terminal COLUMNS ARGS...: as good, with a terminal of that width for its output
+on_terminal() {
+  ( cd "$tmp" && timeout 120 python3 - "$@" >stdout 2>stderr <<'P'
+import fcntl, os, pty, struct, subprocess, sys, termios
+ours, theirs = pty.openpty()
+fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
+child = subprocess.Popen([os.environ["WEFT"]] + sys.argv[2:], stdin=subprocess.DEVNULL, stdout=theirs)
+os.close(theirs)
+try:
+    while data := os.read(ours, 65536):
+        sys.stdout.buffer.write(data)
+except OSError:
+    pass  # the other end is closed
+sys.exit(child.wait())
+P
+  ) || fail "weft ${*:2} on a terminal of $1 columns: $(tail -n 3 "$tmp/stdout" "$tmp/stderr")"
+}
 # running PATTERN: is there a process whose words match? (pgrep is not on every machine)
 running() {
   local c

@@ -30,23 +30,6 @@ good sim --cp 3 --cp-head-size 3 --seq-length 1001 --hidden-size 64 --num-attent
 grep -q refused "$tmp/stdout" || fail "nothing is refused: $(cat "$tmp/stdout")"
 [ -z "$(too_wide 80 "$tmp/stdout")" ] || fail "weft sim: $(too_wide 80 "$tmp/stdout")"
 
-# on_terminal COLUMNS ARGS...: as good, with a terminal of that width for its output
-on_terminal() {
-  ( cd "$tmp" && timeout 60 python3 - "$@" >stdout <<'P'
-import fcntl, os, pty, struct, subprocess, sys, termios
-ours, theirs = pty.openpty()
-fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
-child = subprocess.Popen([os.environ["WEFT"]] + sys.argv[2:], stdin=subprocess.DEVNULL, stdout=theirs)
-os.close(theirs)
-try:
-    while data := os.read(ours, 65536):
-        sys.stdout.buffer.write(data)
-except OSError:
-    pass  # the other end is closed
-sys.exit(child.wait())
-P
-  ) || fail "on a terminal of $1 columns: $(tail -n 3 "$tmp/stdout")"
-}
 seq 2000 >"$tmp/a-text-whose-name-is-long-enough-for-two-lines-of-a-terminal.txt"
 words="train --data a-text-whose-name-is-long-enough-for-two-lines-of-a-terminal.txt --seq-length 65 --steps 1
   --hidden-size 32

@@ -4,26 +4,9 @@
 # labels: long noasan
 . "$(dirname "$0")/train_lib.sh"
 words="train $common --cp 2 --cp-strategy ring --overwrite --name inside --eval-sequences 0"
-# on_terminal ARGS...: as good, with a terminal of 100 columns for its output
-on_terminal() {
-  ( cd "$tmp" && timeout 120 python3 - "$@" >stdout 2>stderr <<'Q'
-import fcntl, os, pty, struct, subprocess, sys, termios
-ours, theirs = pty.openpty()
-fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-child = subprocess.Popen([os.environ["WEFT"]] + sys.argv[1:], stdin=subprocess.DEVNULL, stdout=theirs)
-os.close(theirs)
-try:
-    while data := os.read(ours, 65536):
-        sys.stdout.buffer.write(data)
-except OSError:
-    pass  # the other end is closed
-sys.exit(child.wait())
-Q
-  ) || fail "weft $*: $(tail -n 3 "$tmp/stdout" "$tmp/stderr")"
-}
 # four micro-batches of two layers forward and two backward, two steps of the ring each: 32 a rank and step
 for rank in 0 1; do
-  WEFT_FAULT=sleep:14:rank=$rank:site=cp.ring:hit=45 on_terminal $words
+  WEFT_FAULT=sleep:14:rank=$rank:site=cp.ring:hit=45 on_terminal 100 $words
   tr '\r' '\n' <"$tmp/stdout" | sed 's/\x1b\[[0-9]*[mK]//g' >"$tmp/lines"
   n=$(grep -c '^step     2/6 | [0-9]* %, ~[0-9]* s left | [a-z]* layer [12]/2 | micro-batch [1-4]/4$' "$tmp/lines")
   [ "$n" -ge 2 ] && [ "$n" -le 6 ] || fail "rank $rank slept, and $n lines told of it: $(grep '^step' "$tmp/lines")"
