@@ -9,6 +9,7 @@
 #   line       at most 120 columns
 #   marker     no marks of unfinished work
 #   readme     every room with sources has a README.md
+#   root       no file at the top but those that are known (where git can tell): outputs get there by accident
 # labels: small noasan
 set -u
 root=${WEFT_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
@@ -94,7 +95,12 @@ wide() {
     tools 2>/dev/null | LC_ALL=C.UTF-8 sed -nE 's/^([^:]*:[0-9]*):.{121,}$/\1: more than 120 columns/p')
 }
 
-check() { wide "$1"; sources "$1"; markers "$1"; math "$1"; readmes "$1"; }
+strays() {
+  local known='README(\.zh)?\.md|CONTRIBUTING\.md|LICENSE|Makefile|CMakeLists\.txt|\.gitignore|\.clang-format'
+  (cd "$1" && git ls-files 2>/dev/null | grep -vE "/|^($known)$" | sed 's/$/: does not belong at the top of the tree/')
+}
+
+check() { strays "$1"; wide "$1"; sources "$1"; markers "$1"; math "$1"; readmes "$1"; }
 
 # plant FILE EXPECTED: the file's content comes from stdin.
 plant() {
@@ -104,6 +110,7 @@ plant() {
   echo 'add_compile_options(-Wvla)' >"$tree/CMakeLists.txt"
   echo base >"$tree/src/base/README.md"
   cat >>"$tree/$1"
+  git -C "$tree" init -q 2>/dev/null && git -C "$tree" add .
   found=$(check "$tree")
   rm -rf "$tree"
   if [ -z "$2" ]; then
@@ -117,6 +124,7 @@ plant() {
 }
 
 bad=0
+if command -v git >/dev/null; then plant stdout 'stdout: does not belong at the top' <<<'x'; fi
 body() { echo "void f(void)"; echo "{"; for ((i = 2; i < $1; i++)); do echo "    g();"; done; echo "}"; }
 plant src/base/a.c 'src/base/a.c:2: calls  printf()' <<<$'void f(void)\n{ printf("x"); }'
 plant src/base/a.c 'src/base/a.c:1: calls exit()' <<<'exit(1);'
