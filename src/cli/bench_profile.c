@@ -208,6 +208,10 @@ static weft_status worst_of_all(bench *b, weft_profile *p)
     p->link_bytes_per_second = rate[0], p->rank_bytes_per_second = rate[1], p->memory_bytes_per_second = rate[2];
     memcpy(p->flops_per_second, rate + 3, sizeof p->flops_per_second);
     /* One kind of link was there to be measured: ranks on all sides of it count as one node. */
+    snprintf(p->name, sizeof p->name, "this machine");
+    memcpy(p->product_flops_per_second, p->flops_per_second, sizeof p->flops_per_second);
+    p->element_bytes_per_second = 2 * p->memory_bytes_per_second;
+    p->collective_factor = 1;
     p->node_ranks = 0;
     p->node_latency_seconds = p->latency_seconds;
     p->node_bytes_per_second = p->rank_bytes_per_second < p->link_bytes_per_second ? p->rank_bytes_per_second
@@ -244,7 +248,7 @@ static weft_status body(weft_cli *cli, weft_world *world)
 {
     const int64_t given = cli->options.bench_repeats;
     bench b = {.ctx = weft_world_ctx(world), .world = world, .repeats = given ? given : REPEATS};
-    weft_profile p;
+    weft_profile p = {0};
     weft_mesh mesh;
     WEFT_TRY(weft_kern_init(&b.kern, cli->run.isa));
     WEFT_TRY(weft_mesh_create(&mesh, world, cli->run.mesh));

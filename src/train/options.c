@@ -56,7 +56,7 @@ static const weft_opt table[] = {
     {"parallel.peer_memory", "peer-memory", NULL, WEFT_OPT_BOOL, OFF(peer_memory), "true", NULL, NO_LIMIT,
      "ranks of one machine read each other's blocks in place (--no-peer-memory: copies, same bits)", CUT},
     {"parallel.profile", "profile", NULL, WEFT_OPT_TEXT, OFF(profile), NULL, NULL, NO_LIMIT,
-     "rates of this machine, for auto (weft bench profile writes the file; default: a plain machine's)", CUT},
+     "rates of the machine, for auto: a name (h100-ib) or a file of weft bench profile (default: plain ones)", CUT},
     {"parallel.dp", "data-parallel-size", "dp", WEFT_OPT_INT, OFF(dp), "1", NULL, 1, 4096,
      "groups of ranks that work on different sequences", T | E | V},
     {"parallel.tp", "tensor-model-parallel-size", "tp", WEFT_OPT_INT, OFF(tp), "1", NULL, 1, 4096,

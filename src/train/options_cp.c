@@ -102,7 +102,7 @@ weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft
         return weft_fail(WEFT_ERR_REFUSED, "--cp %lld with --cp-strategy none could not act; use ring, pcp or auto",
                          (long long)*cp);
     if (o->profile) {
-        weft_status st = weft_profile_read(&run->profile, o->profile);
+        weft_status st = weft_profile_find(&run->profile, o->profile);
         if (st < 0) return weft_fail_at(st, "--profile ");
         run->cp.profile = &run->profile;
     }
