@@ -225,6 +225,7 @@ weft_status weft__cp_bind_slot(weft_cp_plan *plan, int slot, const weft_shard *q
     for (int r = 0; r < plan->P; r++) s->kv_total += s->kv_rows[r] = kv->rows[r];
     if (!plan->strategy->context) WEFT_TRY(weft__cp_bind_pairs(plan, s, q, kv));
     WEFT_TRY(plan->strategy->bind(plan, s, q, kv));
+    s->traffic = weft__cp_count_moves(plan, s);
     s->bound = true;
     return WEFT_OK;
 }
@@ -237,7 +238,7 @@ weft_status weft_cp_bind(weft_cp_plan *plan, int slot, const weft_shard *q, cons
 
 /* ---- running ----------------------------------------------------------------------------------------- */
 
-static weft_status check_bound(const weft_cp_plan *plan, int slot)
+weft_status weft__cp_check_bound(const weft_cp_plan *plan, int slot)
 {
     WEFT_TRY(check_slot(plan, slot));
     if (!plan->slots[slot].bound)
@@ -267,7 +268,7 @@ static weft_status ended(const weft_cp_plan *plan, weft_status st)
 
 weft_status weft_cp_forward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
 {
-    WEFT_TRY(check_bound(plan, slot));
+    WEFT_TRY(weft__cp_check_bound(plan, slot));
     WEFT_TRY(check_io(plan, io));
     weft_part outer = weft_part_begin(&plan->ctx->parts, WEFT_PART_ATTENTION);
     weft_status st = ended(plan, plan->strategy->forward(plan, &plan->slots[slot], io));
@@ -277,7 +278,7 @@ weft_status weft_cp_forward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
 
 weft_status weft_cp_backward(weft_cp_plan *plan, int slot, const weft_cp_io *io)
 {
-    WEFT_TRY(check_bound(plan, slot));
+    WEFT_TRY(weft__cp_check_bound(plan, slot));
     if (!plan->problem.need_backward)
         return weft_fail(WEFT_ERR_REFUSED, "attention: backward was not planned; set need_backward");
     WEFT_TRY(check_io(plan, io));

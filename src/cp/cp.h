@@ -104,6 +104,40 @@ typedef struct weft_cp_traffic { /* what one call sends from this rank, by the f
 } weft_cp_traffic;
 weft_cp_traffic weft_cp_planned(const weft_cp_plan *plan, int slot);
 
+/* ---- what a bound plan does, step by step ------------------------------------------------------------------- */
+
+/* Step i of the context stage on this rank: its queries over the keys and values of one owner. */
+typedef struct weft_cp_work {
+    int step, owner;             /* owner: a rank of the plan's comm */
+    int head0, heads;            /* query heads that this rank computes */
+    int64_t queries, keys;       /* rows here and there: with head groups, those of the whole groups */
+    const weft_attn_pair *pairs; /* [n] what is computed: rows and positions of queries and of keys that they see */
+    int64_t n;                   /* 0: nothing to compute */
+} weft_cp_work;
+
+typedef enum { WEFT_CP_MOVE_KV, WEFT_CP_MOVE_DKV, WEFT_CP_MOVE_HEADS, WEFT_CP_MOVE_HEADS_BACK } weft_cp_move_kind;
+
+/* A message of this rank, in one forward or backward call. */
+typedef struct weft_cp_move {
+    weft_cp_move_kind kind;      /* keys and values; their gradients; to head layout; back to sequence layout */
+    bool received;               /* else sent */
+    int step;                    /* of the context stage, at which it is posted; of the head stage: 0 */
+    int peer;                    /* the other end, a rank of the plan's comm */
+    int owner;                   /* whose rows it carries, a rank likewise; of the head stage: the sender */
+    int64_t rows;                /* of keys; of the head stage: 0, there are several tensors */
+    int64_t bytes, pieces;
+} weft_cp_move;
+
+typedef struct weft_cp_view {    /* who is told; either may be NULL */
+    void *ud;
+    void (*work)(void *ud, const weft_cp_work *work);  /* in the order of steps */
+    void (*move)(void *ud, const weft_cp_move *move);  /* messages of no byte are not sent, and not told of */
+} weft_cp_view;
+
+/* Tells of what forward (or backward) will do in a bound slot. The strategy's own lists, from which weft_cp_planned is
+ * summed, too. LOCAL, no allocation */
+weft_status weft_cp_steps(const weft_cp_plan *plan, int slot, bool backward, const weft_cp_view *view);
+
 /* The names in the table of strategies, for help and refusals. */
 const char *const *weft_cp_names(int *n);
 
@@ -123,5 +157,10 @@ typedef struct weft_cp_sizes {
 } weft_cp_sizes;
 weft_status weft_cp_preview(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
                             const weft_cp_options *options, int P, weft_text *text, weft_cp_sizes *sizes);
+/* weft_cp_steps of the plan that `rank` of P would make, bound to a micro-batch. q and kv as for weft_cp_bind. LOCAL */
+typedef struct weft_cp_seat { int P, rank; const weft_shard *q, *kv; } weft_cp_seat;
+weft_status weft_cp_preview_steps(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
+                                  const weft_cp_options *options, const weft_cp_seat *seat, bool backward,
+                                  const weft_cp_view *view);
 
 #endif

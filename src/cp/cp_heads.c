@@ -269,20 +269,8 @@ static weft_status plan_heads(weft_cp_plan *plan, weft_arena *arena)
 
 /* ---- bind -------------------------------------------------------------------------------------------- */
 
-static void add_traffic(const weft_cp_plan *plan, const weft__heads_slot *rows, const weft__heads_parts *parts,
-                        int64_t *bytes, int64_t *messages)
-{
-    const weft__heads *s = plan->state;
-    for (int j = 0; j < s->U; j++) {
-        size_t n = weft__heads_bytes_to(plan, rows, parts, j);
-        *bytes += (int64_t)n;
-        *messages += weft__cp_pieces(plan, n);
-    }
-}
-
 static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
 {
-    static const weft_cp_io none = {0};
     weft__heads *s = plan->state;
     weft__heads_slot *rows = slot->state;
     int at = (int)(slot - plan->slots);
@@ -290,18 +278,51 @@ static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const wef
     WEFT_TRY(weft_shard_group(&s->kv_groups, kv, s->U));
     if (q != kv) WEFT_TRY(weft_shard_group(&s->q_groups, q, s->U));
     WEFT_TRY(weft__cp_bind_slot(s->inner, at, q_groups, &s->kv_groups));
-    slot->traffic = s->inner->slots[at].traffic;
     if (s->U == 1) return WEFT_OK;
     WEFT_TRY(weft__heads_rows_bind(plan, q, q_groups, &rows->q));
-    WEFT_TRY(weft__heads_rows_bind(plan, kv, &s->kv_groups, &rows->kv));
-    const weft__heads_parts forward[] = {weft__heads_forward_out(plan, &none), weft__heads_forward_home(plan, &none)};
-    const weft__heads_parts backward[] = {weft__heads_backward_out(plan, &none),
-                                          weft__heads_backward_home(plan, &none, slot)};
-    for (int i = 0; i < 2; i++) {
-        add_traffic(plan, rows, &forward[i], &slot->traffic.forward_bytes, &slot->traffic.forward_messages);
-        add_traffic(plan, rows, &backward[i], &slot->traffic.backward_bytes, &slot->traffic.backward_messages);
+    return weft__heads_rows_bind(plan, kv, &s->kv_groups, &rows->kv);
+}
+
+/* ---- what moves -------------------------------------------------------------------------------------- */
+
+static void tell_exchange(const weft_cp_plan *plan, const weft__cp_slot *slot, const weft__heads_parts *parts,
+                          const weft_cp_view *view)
+{
+    const weft__heads *s = plan->state;
+    for (int j = 0; j < s->U && view->move; j++)
+        for (int received = 0; received < 2; received++) {
+            size_t bytes = received ? weft__heads_bytes_from(plan, slot->state, parts, j)
+                                    : weft__heads_bytes_to(plan, slot->state, parts, j);
+            int peer = weft__cp_peer(plan, plan->rank - s->u + j);
+            weft_cp_move m = {.kind = parts->homeward ? WEFT_CP_MOVE_HEADS_BACK : WEFT_CP_MOVE_HEADS,
+                              .received = received, .peer = peer,
+                              .owner = received ? peer : weft__cp_peer(plan, plan->rank), .bytes = (int64_t)bytes,
+                              .pieces = weft__cp_pieces(plan, bytes)};
+            if (bytes) view->move(view->ud, &m);
+        }
+}
+
+static void moves(const weft_cp_plan *plan, const weft__cp_slot *slot, bool backward, const weft_cp_view *view)
+{
+    static const weft_cp_io none = {0};
+    const weft__heads *s = plan->state;
+    const weft__cp_slot *inner_slot = &s->inner->slots[slot - plan->slots];
+    if (s->U == 1) {
+        s->inner->strategy->moves(s->inner, inner_slot, backward, view);
+        return;
     }
-    return WEFT_OK;
+    const weft__heads_parts
+        out = backward ? weft__heads_backward_out(plan, &none) : weft__heads_forward_out(plan, &none),
+        home = backward ? weft__heads_backward_home(plan, &none, slot) : weft__heads_forward_home(plan, &none);
+    tell_exchange(plan, slot, &out, view);
+    s->inner->strategy->moves(s->inner, inner_slot, backward, view);
+    tell_exchange(plan, slot, &home, view);
+}
+
+const weft_cp_plan *weft__cp_attending(const weft_cp_plan *plan)
+{
+    const weft__heads *s = plan->state;
+    return plan->strategy->context ? s->inner : plan;
 }
 
 static void describe(const weft_cp_plan *plan, weft_text *out)
@@ -320,8 +341,8 @@ static void describe(const weft_cp_plan *plan, weft_text *out)
         return fits(ask, why) && context_fits(ask, &weft__cp_##id, why); \
     } \
     static weft__cp_cost cost_##id(const weft__cp_ask *ask) { return cost_of(ask, &weft__cp_##id); } \
-    const weft_cp_strategy weft__cp_##id = {name, desc, can_##id, cost_##id, plan_heads, bind, weft__heads_forward, \
-                                            weft__heads_backward, describe, &weft__cp_##context};
+    const weft_cp_strategy weft__cp_##id = {name, desc, can_##id, cost_##id, plan_heads, bind, moves, \
+                                            weft__heads_forward, weft__heads_backward, describe, &weft__cp_##context};
 GRID(dcp, "dcp", "heads are traded for rows in head groups, then K,V gathered", grid_fits, pcp)
 GRID(ulysses, "ulysses", "heads are traded for all rows: one head group of all ranks", ulysses_fits, none)
 GRID(dcp_ring, "dcp-ring", "heads are traded for rows in head groups, then K,V travel round rings", grid_fits, ring)

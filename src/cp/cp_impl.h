@@ -121,7 +121,7 @@ typedef struct weft__cp_slot { /* one bound micro-batch */
     int *wave;              /* which call of the backward each belongs to */
     int64_t *first;         /* [P + 1] */
     void *state;            /* the strategy's own */
-    weft_cp_traffic traffic; /* set by the strategy's bind */
+    weft_cp_traffic traffic; /* the sum of what the strategy's `moves` tells */
 } weft__cp_slot;
 
 typedef struct weft_cp_strategy {
@@ -132,8 +132,10 @@ typedef struct weft_cp_strategy {
     weft__cp_cost (*cost)(const weft__cp_ask *ask);
     /* Sets plan->state, each slot's state, plan->kv_buffer_bytes; buffers for the largest case. */
     weft_status (*plan)(weft_cp_plan *plan, weft_arena *arena);
-    /* The slot's rows and pairs are already there. Sets its traffic. q and kv are the team's shards. */
+    /* The slot's rows and pairs are already there. q and kv are the team's shards. */
     weft_status (*bind)(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv);
+    /* Tells of all messages of forward, or of backward, in the order of steps (weft__cp_tell_kv, ..). */
+    void (*moves)(const weft_cp_plan *plan, const weft__cp_slot *slot, bool backward, const weft_cp_view *view);
     weft_status (*forward)(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
     weft_status (*backward)(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io);
     void (*describe)(const weft_cp_plan *plan, weft_text *out);
@@ -215,6 +217,8 @@ weft_status weft__cp_buffers(weft_cp_plan *plan, int count, size_t bytes, const 
                              size_t *bytes_all);
 /* Rows, pairs and the strategy's bind. Shards are the team's. LOCAL, no allocation */
 weft_status weft__cp_bind_slot(weft_cp_plan *plan, int slot, const weft_shard *q, const weft_shard *kv);
+/* Refuses a slot that does not exist or is not bound. */
+weft_status weft__cp_check_bound(const weft_cp_plan *plan, int slot);
 
 /* The model behind `cost` (cp_cost.c). Exchanges of a context stage; ask->U says inside which head groups. */
 weft__cp_cost weft__cp_cost_none(const weft__cp_ask *ask);
@@ -235,6 +239,15 @@ static inline int64_t weft__cp_segments(const weft_cp_plan *plan)
     return weft_shard_capacity(p->layout, p->B, weft_max_i64(p->T, p->Tq), p->max_docs, plan->P * plan->group);
 }
 
+/* cp_steps.c: messages of rows of `owner`, to or from `member` of the team, as parts of `moves`. */
+typedef struct weft__cp_hop { int step, member, owner; bool received; } weft__cp_hop;
+void weft__cp_tell_kv(const weft_cp_plan *plan, const weft_cp_view *view, weft__cp_hop hop, int64_t rows);
+void weft__cp_tell_dkv(const weft_cp_plan *plan, const weft_cp_view *view, weft__cp_hop hop, int64_t rows);
+/* Bytes and messages that `moves` says leave this rank. */
+weft_cp_traffic weft__cp_count_moves(const weft_cp_plan *plan, const weft__cp_slot *slot);
+/* The plan that attends: the inner one of a head stage, or the plan itself. */
+const weft_cp_plan *weft__cp_attending(const weft_cp_plan *plan);
+
 /* cp_pairs.c */
 int64_t weft__cp_pair_capacity(const weft_cp_plan *plan);
 weft_status weft__cp_bind_pairs(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q,
@@ -252,6 +265,12 @@ static inline size_t weft__cp_r_size(const weft_cp_plan *plan) { return weft_dty
 static inline int weft__cp_owner(const weft_cp_plan *plan, int i) { return (plan->rank - i + plan->P) % plan->P; }
 /* The rank that computes this rank's block at step i. */
 static inline int weft__cp_reader(const weft_cp_plan *plan, int i) { return (plan->rank + i) % plan->P; }
+
+/* A member of the team as a rank of comm. */
+static inline int weft__cp_peer(const weft_cp_plan *plan, int member)
+{
+    return plan->team.first + member * plan->team.step;
+}
 
 static inline size_t weft__cp_kv_bytes(const weft_cp_plan *plan, const weft__cp_slot *slot, int owner)
 {

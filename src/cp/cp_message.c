@@ -33,8 +33,6 @@ weft_status weft__cp_message_alloc(const weft_cp_plan *plan, weft_arena *arena, 
     return WEFT_NEW0(arena, pieces, "cp messages", &out->req);
 }
 
-static int peer_of(const weft_cp_plan *plan, int member) { return plan->team.first + member * plan->team.step; }
-
 static void reset(weft__cp_message *m, const void *buf, size_t bytes)
 {
     m->pieces = m->here = 0;
@@ -47,7 +45,7 @@ static void reset(weft__cp_message *m, const void *buf, size_t bytes)
 static weft_status send_piece(weft_cp_plan *plan, weft__cp_message *m, const char *data, size_t at, int member, int tag)
 {
     size_t n = weft_min_size(piece_bytes(plan, m->bytes), m->bytes - at);
-    WEFT_TRY(weft_isend(plan->team.comm, data + at, n, peer_of(plan, member), tag, WEFT_MEM_HOST, plan->run.queue,
+    WEFT_TRY(weft_isend(plan->team.comm, data + at, n, weft__cp_peer(plan, member), tag, WEFT_MEM_HOST, plan->run.queue,
                         &m->req[m->pieces++]));
     if (WEFT_PLANTED(buffer_reused)) memset((char *)(uintptr_t)(data + at), 0x7f, weft_min_size(n, 64));
     return WEFT_OK;
@@ -66,8 +64,8 @@ weft_status weft__cp_recv(weft_cp_plan *plan, weft__cp_message *m, void *buf, si
     size_t piece = piece_bytes(plan, bytes);
     reset(m, buf, bytes);
     for (size_t at = 0; at < bytes; at += piece)
-        WEFT_TRY(weft_irecv(plan->team.comm, (char *)buf + at, weft_min_size(piece, bytes - at), peer_of(plan, member),
-                            tag, WEFT_MEM_HOST, plan->run.queue, &m->req[m->pieces++]));
+        WEFT_TRY(weft_irecv(plan->team.comm, (char *)buf + at, weft_min_size(piece, bytes - at),
+                            weft__cp_peer(plan, member), tag, WEFT_MEM_HOST, plan->run.queue, &m->req[m->pieces++]));
     return WEFT_OK;
 }
 
@@ -82,8 +80,9 @@ weft_status weft__cp_recv_view(weft_cp_plan *plan, weft__cp_message *m, void *bu
     reset(m, NULL, bytes);
     m->view = true;
     for (size_t at = 0; at < bytes; at += piece)
-        WEFT_TRY(weft_irecv_view(plan->team.comm, NULL, weft_min_size(piece, bytes - at), peer_of(plan, member), tag,
-                                 WEFT_MEM_HOST, plan->run.queue, &m->req[m->pieces++]));
+        WEFT_TRY(weft_irecv_view(plan->team.comm, NULL, weft_min_size(piece, bytes - at),
+                                 weft__cp_peer(plan, member), tag, WEFT_MEM_HOST, plan->run.queue,
+                                 &m->req[m->pieces++]));
     return WEFT_OK;
 }
 

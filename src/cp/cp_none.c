@@ -17,9 +17,13 @@ static weft_status plan_none(weft_cp_plan *plan, weft_arena *arena)
 
 static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
 {
-    (void)plan, (void)q, (void)kv;
-    slot->traffic = (weft_cp_traffic){0};
+    (void)plan, (void)slot, (void)q, (void)kv;
     return WEFT_OK;
+}
+
+static void moves(const weft_cp_plan *plan, const weft__cp_slot *slot, bool backward, const weft_cp_view *view)
+{
+    (void)plan, (void)slot, (void)backward, (void)view;
 }
 
 static weft_status forward(weft_cp_plan *plan, const weft__cp_slot *slot, const weft_cp_io *io)
@@ -46,4 +50,4 @@ static void describe(const weft_cp_plan *plan, weft_text *out)
 }
 
 const weft_cp_strategy weft__cp_none = {"none", "one rank, no exchange", applicable, weft__cp_cost_none, plan_none,
-                                        bind, forward, backward, describe, NULL};
+                                        bind, moves, forward, backward, describe, NULL};

@@ -189,24 +189,32 @@ static weft_status find_need(const weft_cp_plan *plan, needs *x, int64_t *n, con
 static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
 {
     needs *x = slot->state;
-    weft_cp_traffic *t = &slot->traffic;
     int64_t n = 0;
-    *t = (weft_cp_traffic){0};
     for (int i = 1; i < plan->P; i++) {
         int owner = weft__cp_owner(plan, i), reader = weft__cp_reader(plan, i);
         WEFT_TRY(find_need(plan, x, &n, q, plan->rank, kv, owner, &x->take[i], &x->take_kv[i]));
         WEFT_TRY(find_need(plan, x, &n, q, reader, kv, plan->rank, &x->give[i], &x->give_kv[i]));
-        size_t sent = weft__cp_wire_bytes(&plan->wire, x->give_kv[i].count),
-               part = (size_t)x->take[i].count * plan->grad_row_bytes;
-        t->forward_bytes += (int64_t)sent;
-        t->forward_messages += weft__cp_pieces(plan, sent);
-        t->backward_bytes += (int64_t)(sent + part);
-        t->backward_messages += weft__cp_pieces(plan, sent) + weft__cp_pieces(plan, part);
     }
     return WEFT_OK;
 }
 
 static const needs *needs_of(const weft__cp_slot *slot) { return slot->state; }
+
+/* Rows for step i + 1 set out at step i; of the gradients those of step i after it. */
+static void moves(const weft_cp_plan *plan, const weft__cp_slot *slot, bool backward, const weft_cp_view *view)
+{
+    const needs *x = needs_of(slot);
+    for (int i = 0; i + 1 < plan->P; i++) {
+        int owner = weft__cp_owner(plan, i + 1), reader = weft__cp_reader(plan, i + 1);
+        weft__cp_tell_kv(plan, view, (weft__cp_hop){i, owner, owner, true}, x->take_kv[i + 1].count);
+        weft__cp_tell_kv(plan, view, (weft__cp_hop){i, reader, plan->rank, false}, x->give_kv[i + 1].count);
+    }
+    for (int i = 1; backward && i < plan->P; i++) {
+        int owner = weft__cp_owner(plan, i), reader = weft__cp_reader(plan, i);
+        weft__cp_tell_dkv(plan, view, (weft__cp_hop){i, reader, plan->rank, true}, x->give[i].count);
+        weft__cp_tell_dkv(plan, view, (weft__cp_hop){i, owner, owner, false}, x->take[i].count);
+    }
+}
 
 /* ---- K,V ----------------------------------------------------------------------------------------------------- */
 
@@ -434,6 +442,7 @@ const weft_cp_strategy weft__cp_pairwise = {"pairwise",
                                             weft__cp_cost_pairwise,
                                             plan_pairwise,
                                             bind,
+                                            moves,
                                             forward,
                                             backward,
                                             weft__cp_describe_exchange,

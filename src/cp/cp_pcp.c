@@ -66,19 +66,26 @@ static weft_status plan_pcp(weft_cp_plan *plan, weft_arena *arena)
     return plan->problem.need_backward ? plan_parts(plan, arena, s) : WEFT_OK;
 }
 
-/* The own block to P - 1 peers; of the gradients all blocks but the own one. */
 static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
 {
-    (void)q, (void)kv;
-    int64_t own = slot->kv_rows[plan->rank];
-    weft_cp_traffic *t = &slot->traffic;
-    t->forward_bytes = (plan->P - 1) * (int64_t)weft__cp_kv_bytes(plan, slot, plan->rank);
-    t->backward_bytes = t->forward_bytes + (slot->kv_total - own) * (int64_t)plan->grad_row_bytes;
-    t->forward_messages = (plan->P - 1) * weft__cp_pieces(plan, weft__cp_kv_bytes(plan, slot, plan->rank));
-    t->backward_messages = t->forward_messages;
-    for (int i = 1; i < plan->P; i++)
-        t->backward_messages += weft__cp_pieces(plan, weft__cp_dkv_bytes(plan, slot, weft__cp_owner(plan, i)));
+    (void)plan, (void)slot, (void)q, (void)kv;
     return WEFT_OK;
+}
+
+/* The own block to P - 1 peers at once; of the gradients all blocks but the own one, each after its step. */
+static void moves(const weft_cp_plan *plan, const weft__cp_slot *slot, bool backward, const weft_cp_view *view)
+{
+    int64_t own = slot->kv_rows[plan->rank];
+    for (int i = 1; i < plan->P; i++) {
+        int owner = weft__cp_owner(plan, i), reader = weft__cp_reader(plan, i);
+        weft__cp_tell_kv(plan, view, (weft__cp_hop){0, owner, owner, true}, slot->kv_rows[owner]);
+        weft__cp_tell_kv(plan, view, (weft__cp_hop){0, reader, plan->rank, false}, own);
+    }
+    for (int i = 1; backward && i < plan->P; i++) {
+        int owner = weft__cp_owner(plan, i), reader = weft__cp_reader(plan, i);
+        weft__cp_tell_dkv(plan, view, (weft__cp_hop){i, reader, plan->rank, true}, own);
+        weft__cp_tell_dkv(plan, view, (weft__cp_hop){i, owner, owner, false}, slot->kv_rows[owner]);
+    }
 }
 
 static weft_status post_gather(weft_cp_plan *plan, const weft__cp_slot *slot)
@@ -198,5 +205,5 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
 }
 
 const weft_cp_strategy weft__cp_pcp = {"pcp", "all K,V blocks are gathered, the own one computed meanwhile",
-                                       weft__cp_ranks_fit, weft__cp_cost_gather, plan_pcp, bind, forward, backward,
-                                       weft__cp_describe_exchange, NULL};
+                                       weft__cp_ranks_fit, weft__cp_cost_gather, plan_pcp, bind, moves, forward,
+                                       backward, weft__cp_describe_exchange, NULL};

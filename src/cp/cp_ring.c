@@ -62,26 +62,27 @@ static weft_status plan_ring(weft_cp_plan *plan, weft_arena *arena)
     return plan->problem.need_backward ? plan_sums(plan, arena, s) : WEFT_OK;
 }
 
-/* Message i = 0 .. P-2 carries the block of rank r - i, so all blocks but that of rank r + 1 leave rank r; of
- * the gradients all but its own. */
 static weft_status bind(const weft_cp_plan *plan, weft__cp_slot *slot, const weft_shard *q, const weft_shard *kv)
 {
-    (void)q, (void)kv;
-    weft_cp_traffic *t = &slot->traffic;
-    *t = (weft_cp_traffic){0};
-    for (int i = 0; i < plan->P - 1; i++) {
-        size_t bytes = weft__cp_kv_bytes(plan, slot, weft__cp_owner(plan, i));
-        t->forward_bytes += (int64_t)bytes;
-        t->forward_messages += weft__cp_pieces(plan, bytes);
-    }
-    t->backward_bytes = t->forward_bytes;
-    t->backward_messages = t->forward_messages;
-    for (int i = 1; i < plan->P; i++) {
-        size_t bytes = weft__cp_dkv_bytes(plan, slot, weft__cp_owner(plan, i));
-        t->backward_bytes += (int64_t)bytes;
-        t->backward_messages += weft__cp_pieces(plan, bytes);
-    }
+    (void)plan, (void)slot, (void)q, (void)kv;
     return WEFT_OK;
+}
+
+/* At step i = 0 .. P-2 the block of rank r - i leaves rank r, so all but that of r + 1 do; of the gradients, at steps
+ * 1 .. P-1, all but its own. */
+static void moves(const weft_cp_plan *plan, const weft__cp_slot *slot, bool backward, const weft_cp_view *view)
+{
+    int before = weft__cp_owner(plan, 1 % plan->P), next = weft__cp_reader(plan, 1 % plan->P);
+    for (int i = 0; i < plan->P - 1; i++) {
+        int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, i + 1);
+        weft__cp_tell_kv(plan, view, (weft__cp_hop){i, before, coming, true}, slot->kv_rows[coming]);
+        weft__cp_tell_kv(plan, view, (weft__cp_hop){i, next, here, false}, slot->kv_rows[here]);
+    }
+    for (int i = 1; backward && i < plan->P; i++) {
+        int here = weft__cp_owner(plan, i), coming = weft__cp_owner(plan, (i + 1) % plan->P);
+        weft__cp_tell_dkv(plan, view, (weft__cp_hop){i, before, coming, true}, slot->kv_rows[coming]);
+        weft__cp_tell_dkv(plan, view, (weft__cp_hop){i, next, here, false}, slot->kv_rows[here]);
+    }
 }
 
 /* ---- K,V ------------------------------------------------------------------------------------------------- */
@@ -220,5 +221,5 @@ static weft_status backward(weft_cp_plan *plan, const weft__cp_slot *slot, const
 }
 
 const weft_cp_strategy weft__cp_ring = {"ring", "K,V blocks travel round the ring, two in memory", weft__cp_ranks_fit,
-                                        weft__cp_cost_ring, plan_ring, bind, forward, backward,
+                                        weft__cp_cost_ring, plan_ring, bind, moves, forward, backward,
                                         weft__cp_describe_exchange, NULL};
