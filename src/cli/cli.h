@@ -65,7 +65,8 @@ int weft_columns(FILE *to);
 void weft_print_prose(FILE *to, const char *lines, int left);
 /* Results, folded on terminals only. */
 void weft_print_lines(const char *lines, int left);
-void weft_print_json_text(const char *s); /* as a string of JSON, to the standard output */
+void weft_add_json_text(weft_text *t, const char *s); /* as a string of JSON */
+void weft_print_json_text(const char *s);             /* the same, to the standard output */
 void weft_print_json_real(const char *key, double x, int digits); /* , "key": number (weft_format_json) */
 /* The same as weft_print_lines from a format; left is WEFT_FOLD_UNDER. */
 void weft_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

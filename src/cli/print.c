@@ -25,18 +25,22 @@ int weft_columns(FILE *to)
     return (int)(asked < NARROWEST ? NARROWEST : asked);
 }
 
+void weft_add_json_text(weft_text *t, const char *s)
+{
+    weft_text_add(t, "\"");
+    for (; *s; s++) {
+        if ((unsigned char)*s < ' ') weft_text_add(t, "\\u%04x", (unsigned)*s);
+        else weft_text_add(t, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+    }
+    weft_text_add(t, "\"");
+}
+
 void weft_print_json_text(const char *s)
 {
-    putchar('"');
-    for (; *s; s++) {
-        if ((unsigned char)*s < ' ') {
-            printf("\\u%04x", (unsigned)*s);
-            continue;
-        }
-        if (*s == '"' || *s == '\\') putchar('\\');
-        putchar(*s);
-    }
-    putchar('"');
+    weft_text t = {0};
+    weft_add_json_text(&t, s);
+    fputs(t.data ? t.data : "\"\"", stdout);
+    weft_text_free(&t);
 }
 
 void weft_print_json_real(const char *key, double x, int digits)

@@ -28,6 +28,13 @@ for format in md csv; do
   good bench attention "$case" --threads 1 --format $format
   [ "$(grep -c 'causal' "$tmp/stdout")" = 3 ] || fail "bench attention --format $format prints not three rows"
 done
+# words with commas and bars stay one cell
+good bench attention 'fp32 H1 D8 T32 docs=20,12 fwd' --threads 1 --format csv
+python3 - "$tmp/stdout" <<'PY' || fail "bench attention --format csv: $(cat "$tmp/stdout")"
+import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+assert [r["case"] for r in rows] == ["fp32 H1 D8 T32 docs=20,12 fwd"] and float(rows[0]["seconds"]) > 0, rows
+PY
 good bench attention $'fp32\tH1 D8 T32 fwd' --threads 1 --format jsonl
 python3 -c 'import json, sys; assert json.load(sys.stdin)["case"] == "fp32\tH1 D8 T32 fwd"' <"$tmp/stdout" ||
   fail "bench attention: no JSON where words are apart by a tab"
