@@ -229,13 +229,14 @@ static weft_status run_list(request *q)
                : weft_fail(WEFT_ERR_REFUSED, "none of the strategies can do this; the first: %s", q->list[0].refusal);
 }
 
-static weft_status write_trace(request *q)
+static weft_status write_trace(request *q, weft_chrome_told *told)
 {
     const char *path = q->cli->options.sim_trace;
     weft_text text = {0};
     entry again = q->list[q->best];
     weft_writer w;
     weft_status st = run_entry(q, &again, &text);
+    *told = again.result.trace;
     weft_sim_result_free(&again.result);
     if (st == WEFT_OK && text.failed) st = weft_fail(WEFT_ERR_MEMORY, "%s: no memory for the time line", path);
     if (st == WEFT_OK) st = weft_writer_open(&w, path);
@@ -365,9 +366,13 @@ static weft_status sim_body(weft_cli *cli, weft_world *world)
     weft_status st = run_list(q);
     if (st == WEFT_OK) print_table(q);
     if (st == WEFT_OK && cli->options.sim_trace) {
-        st = write_trace(q);
+        weft_chrome_told told;
+        st = write_trace(q, &told);
         if (st == WEFT_OK)
             printf("\ntime line of %s written to %s\n", q->list[q->best].strategy, cli->options.sim_trace);
+        if (st == WEFT_OK && told.lost)
+            printf("its first %lld events did not fit: a rank keeps its last %d\n", (long long)told.lost,
+                   WEFT_TRACE_EVENTS);
     }
     for (int i = 0; i < q->n; i++) weft_sim_result_free(&q->list[i].result);
     return st;

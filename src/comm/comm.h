@@ -175,6 +175,7 @@ typedef struct weft_req { /* owned by the caller; must not move between post and
     int peer;              /* group rank */
     int tag;
     int state, flags;      /* transport's */
+    double begun;          /* when it was posted; simulated, when its bytes began to move */
     const void *view;      /* where a receive was answered in place, or NULL */
     struct weft_req *next; /* transport's */
     uint64_t priv[4];      /* transport's */

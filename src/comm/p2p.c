@@ -57,6 +57,7 @@ static void open_request(weft_req *req, weft_comm *c, size_t bytes, int peer, in
     if (bytes > 0) {
         if (c->world->tp->settle) c->world->tp->settle(c->world->ep);
         double now = weft_now(&c->world->ctx->clock);
+        req->begun = now;
         weft_flight_begin(&c->flight, now);
         weft_flight_begin(&c->world->flight, now);
     }
@@ -170,10 +171,23 @@ void weft_release(weft_req *req)
 
 void weft_req_copied(weft_req *req, size_t bytes) { req->comm->counters.bytes_copied += (int64_t)bytes; }
 
-static void end_flight(weft_comm *c, double at)
+/* Which collective a message is part of; NULL: none. */
+static const char *collective_of(int tag) { return tag >= WEFT_TAG_GATHER ? weft_tag_name(tag, NULL, 0) : NULL; }
+
+static void trace_message(const weft_req *req, double end)
 {
+    const weft_comm *c = req->comm;
+    weft_trace_add(&c->world->ctx->trace, req->send ? WEFT_TRACK_OUT : WEFT_TRACK_IN, c->name, collective_of(req->tag),
+                   (weft_event){.begin = req->begun, .end = end, .bytes = (int64_t)req->bytes, .layer = -1, .step = -1,
+                                .peer = (int32_t)req->priv[WEFT_REQ_PEER], .tag = req->tag, .group = c->id});
+}
+
+static void end_flight(const weft_req *req, double at)
+{
+    weft_comm *c = req->comm;
     weft_flight_end(&c->flight, at);
     weft_flight_end(&c->world->flight, at);
+    if (weft_trace_on(&c->world->ctx->trace)) trace_message(req, at);
 }
 
 static double now_of(const weft_req *req) { return weft_now(&req->comm->world->ctx->clock); }
@@ -182,7 +196,7 @@ void weft_req_lent(weft_req *req)
 {
     req->flags |= WEFT_REQ_IN_PLACE;
     req->done_bytes = req->bytes;
-    end_flight(req->comm, now_of(req));
+    end_flight(req, now_of(req));
 }
 
 void weft_req_finish(weft_req *req, int state) { weft_req_finish_at(req, state, now_of(req)); }
@@ -190,7 +204,7 @@ void weft_req_finish(weft_req *req, int state) { weft_req_finish_at(req, state, 
 void weft_req_finish_at(weft_req *req, int state, double at)
 {
     weft_comm *c = req->comm;
-    if (!(req->send && req->flags & WEFT_REQ_IN_PLACE)) end_flight(c, at);
+    if (!(req->send && req->flags & WEFT_REQ_IN_PLACE)) end_flight(req, at);
     req->state = state;
     if (state == WEFT_REQ_MISMATCH && !c->world->mismatched) c->world->mismatched = req;
     if (state != WEFT_REQ_DONE || !req->send) return;
@@ -328,8 +342,17 @@ static weft_status wait_one(weft_world *w, const weft_req *r, double begin, weft
     return st;
 }
 
+/* A wait is named by this rank's place, and by whom it waited for first. */
+static void trace_wait(weft_world *w, const weft_req *r, double begin, double end)
+{
+    weft_trace_add(&w->ctx->trace, WEFT_TRACK_WAIT, w->op, collective_of(r->tag),
+                   (weft_event){.begin = begin, .end = end, .layer = w->layer, .step = w->step,
+                                .peer = (int32_t)r->priv[WEFT_REQ_PEER]});
+}
+
 weft_status weft_wait_all(weft_req *reqs, int n)
 {
+    const weft_req *open = NULL;
     int first = 0;
     while (first < n && !reqs[first].comm) first++;
     if (first == n) return WEFT_OK;
@@ -345,12 +368,15 @@ weft_status weft_wait_all(weft_req *reqs, int n)
         st = weft_world_good(w);
         if (st != WEFT_OK) break;
         if (w->tp->waiting) w->tp->waiting(w->ep, (int)reqs[i].priv[WEFT_REQ_PEER]);
+        if (!open) open = &reqs[i];
         w->waits_on = &reqs[i];
         st = wait_one(w, &reqs[i], begin, &deadline);
     }
     w->waits_on = NULL;
     if (w->tp->waiting) w->tp->waiting(w->ep, -1);
-    c->counters.exposed_seconds += weft_now(&w->ctx->clock) - begin;
+    const double end = weft_now(&w->ctx->clock);
+    c->counters.exposed_seconds += end - begin;
+    if (open && end > begin && weft_trace_on(&w->ctx->trace)) trace_wait(w, open, begin, end);
     weft_part_end(&w->ctx->parts, outer);
     return st;
 }

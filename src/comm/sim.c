@@ -155,8 +155,7 @@ static void deliver(weft_sim *s, weft_sim_transfer *t)
     weft_req *send = t->send, *recv = t->recv;
     if (!weft_sim_is_address(s, send->send) && !weft_sim_is_address(s, recv->recv))
         memcpy(recv->recv, send->send, send->bytes);
-    weft_trace_emit(&t->to->ctx.trace, "transfer", recv->comm->name, t->begin, *s->event_time,
-                    (int64_t)recv->bytes, t->from->rank);
+    send->begun = recv->begun = t->begin;
     send->done_bytes = send->bytes;
     recv->done_bytes = recv->bytes;
 }

@@ -212,7 +212,7 @@ static void record(weft_cp_plan *plan, const weft_cp_io *io, const char *name, d
 {
     double end = weft_now(&plan->ctx->clock);
     plan->ctx->attention_seconds += end - begin;
-    weft_trace_emit(&plan->ctx->trace, "compute", name, begin, end, io->layer, step);
+    weft_trace_emit(&plan->ctx->trace, WEFT_TRACK_COMPUTE, name, begin, end, io->layer, step);
 }
 
 static void forward_portion(weft_cp_plan *plan, const weft_cp_io *io, const weft__cp_block *b, const portion *p)

@@ -134,12 +134,10 @@ weft_status weft__cp_arrive(weft_cp_plan *plan, const weft_cp_io *io, const char
     WEFT_TRY(take_ready(plan, m));
     if (m->here >= need) return WEFT_OK;
     weft_place(plan->world, op, io->layer, step);
-    double begin = weft_now(&plan->ctx->clock);
     while (m->here < need) {
         WEFT_TRY(weft_wait(&m->req[m->here]));
         WEFT_TRY(take_piece(plan, m));
     }
-    weft_trace_emit(&plan->ctx->trace, "comm", op, begin, weft_now(&plan->ctx->clock), io->layer, step);
     return WEFT_OK;
 }
 
@@ -147,13 +145,11 @@ weft_status weft__cp_wait(weft_cp_plan *plan, const weft_cp_io *io, const char *
                           int n)
 {
     weft_place(plan->world, op, io->layer, step);
-    double begin = weft_now(&plan->ctx->clock);
     for (int i = 0; i < n; i++)
         while (m[i].here < m[i].pieces) {
             WEFT_TRY(weft_wait(&m[i].req[m[i].here]));
             WEFT_TRY(take_piece(plan, &m[i]));
         }
-    weft_trace_emit(&plan->ctx->trace, "comm", op, begin, weft_now(&plan->ctx->clock), io->layer, step);
     return WEFT_OK;
 }
 

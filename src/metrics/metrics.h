@@ -120,11 +120,21 @@ void weft_progress_inside(weft_progress_line *p, double now, const weft_inside *
 void weft_progress_note(weft_progress_line *p, const char *text); /* a line of its own: the live line makes way */
 void weft_progress_done(weft_progress_line *p);                   /* ends an open line; call it before leaving */
 
-/* A Chrome trace (JSON; Perfetto and chrome://tracing open it): open, each rank's events, close. Times are microseconds
- * since `origin`, a time of the ranks' clocks. What a trace's ring no longer holds is missing. LOCAL */
-void weft_chrome_open(weft_text *out);
-weft_status weft_chrome_rank(weft_text *out, int rank, const weft_trace *trace, double origin);
-void weft_chrome_close(weft_text *out);
+/* Events of ranks as a Chrome trace (JSON; Perfetto and chrome://tracing open it): a process per rank, a row for each
+ * kind of work, arrows from each message's start to its arrival. Times are microseconds since the rank's `origin`, a
+ * time of its clock. */
+typedef struct weft_chrome_rank {
+    int rank;
+    double origin;
+    const weft_trace *trace;
+} weft_chrome_rank;
+typedef struct weft_chrome_told { /* what is not in the text */
+    int64_t lost;       /* events that found no room in a ring; of all ranks */
+    int64_t unpaired;   /* ends of messages between these ranks without an arrow: the other was lost, or clocks differ */
+} weft_chrome_told;
+/* note: what a reader must know, or NULL. LOCAL */
+weft_status weft_chrome_write(weft_text *out, const weft_chrome_rank *ranks, int n, const char *note,
+                              weft_chrome_told *told);
 
 double weft_resident_bytes(void); /* VmRSS of this process; 0 when unknown */
 double weft_resident_peak_bytes(void); /* VmHWM: the most since it was started */

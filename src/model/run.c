@@ -86,7 +86,8 @@ static weft_status prepare(weft_model *m, const weft_micro *u, bool training, we
 static void trace(const weft_model *m, const char *name, double begin, int64_t layer)
 {
     weft_ctx *ctx = m->ctx;
-    if (ctx->trace.capacity) weft_trace_emit(&ctx->trace, "compute", name, begin, weft_now(&ctx->clock), layer, 0);
+    if (!weft_trace_on(&ctx->trace)) return;
+    weft_trace_emit(&ctx->trace, WEFT_TRACK_COMPUTE, name, begin, weft_now(&ctx->clock), layer, -1);
 }
 
 /* A layer, or the head, begins. Returns the work of the pass that is over when it ends. */

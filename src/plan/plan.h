@@ -94,6 +94,7 @@ typedef struct weft_sim_result {
     weft_sim_rank_result *rank;   /* [ranks] */
     weft_text plan;               /* of rank 0, as it describes itself */
     double forward_seconds, backward_seconds; /* until the last rank had done it */
+    weft_chrome_told trace;       /* of the trace that was asked for */
 } weft_sim_result;
 
 /* The real context-parallel code over the simulated transport (weft_run_sim), with kernels that charge time. Refuses

@@ -26,6 +26,7 @@ typedef struct job { /* shared by all ranks, which are fibers of one thread */
     weft_shard q, kv;   /* the same on every rank */
     double latest;      /* when the last rank was ready */
     double start;       /* of forward, on all ranks */
+    weft_trace *trace;  /* [n_traced], when a trace is asked for */
 } job;
 
 typedef struct meter { /* a clock that counts what is charged to it */
@@ -155,27 +156,29 @@ static double held(const weft_mem *mem, const char *arena)
     return sum;
 }
 
-static bool is_traced(const weft_sim_ask *a, int rank)
+/* Where the events of this rank go; NULL: nowhere. They outlive the ranks. */
+static weft_trace *trace_of(const part *p)
 {
+    const weft_sim_ask *a = p->j->ask;
     for (int i = 0; a->trace && i < a->n_traced; i++)
-        if (a->traced[i] == rank) return true;
-    return false;
+        if (a->traced[i] == p->ctx->rank) return &p->j->trace[i];
+    return NULL;
 }
 
 static weft_status run_plan(part *p)
 {
-    enum { EVENTS = 1 << 16 };
     const weft_sim_ask *a = p->j->ask;
     WEFT_TRY(weft_cp_bind(p->plan, 0, &p->j->q, &p->j->kv));
     WEFT_TRY(make_operands(p));
     WEFT_TRY(start_together(p));
-    bool traced = is_traced(a, p->ctx->rank);
-    if (traced) WEFT_TRY(weft_trace_init(&p->ctx->trace, p->arena, EVENTS));
-    WEFT_TRY(run_layers(p));
+    weft_trace *trace = trace_of(p);
+    if (trace) p->ctx->trace = *trace;
+    weft_status st = run_layers(p);
+    if (trace) *trace = p->ctx->trace;
+    p->ctx->trace = (weft_trace){0};
+    WEFT_TRY(st);
     p->r->memory_bytes = held(&p->ctx->mem, "cp buffers") + (double)a->layers * (double)weft_cp_kept_bytes(p->plan);
     if (p->ctx->rank == 0) weft_cp_describe(p->plan, &p->j->result->plan);
-    if (traced) WEFT_TRY(weft_chrome_rank(a->trace, p->ctx->rank, &p->ctx->trace, p->j->start));
-    p->ctx->trace = (weft_trace){0};
     return WEFT_OK;
 }
 
@@ -251,6 +254,27 @@ static weft_status make_shard(weft_shard *s, weft_arena *arena, const weft_sim_a
     return weft_shard_make(s, a->problem.layout, &docs, pos0);
 }
 
+/* ---- the time line ------------------------------------------------------------------------------------------ */
+
+static weft_status open_traces(job *j, weft_arena *arena)
+{
+    const weft_sim_ask *a = j->ask;
+    if (!a->trace) return WEFT_OK;
+    WEFT_TRY(WEFT_NEW0(arena, a->n_traced, "trace", &j->trace));
+    for (int i = 0; i < a->n_traced; i++) WEFT_TRY(weft_trace_init(&j->trace[i], arena, WEFT_TRACE_EVENTS));
+    return WEFT_OK;
+}
+
+static weft_status write_traces(const job *j, weft_arena *arena)
+{
+    const weft_sim_ask *a = j->ask;
+    weft_chrome_rank *rank;
+    if (!a->trace) return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(arena, a->n_traced, "trace", &rank));
+    for (int i = 0; i < a->n_traced; i++) rank[i] = (weft_chrome_rank){a->traced[i], j->start, &j->trace[i]};
+    return weft_chrome_write(a->trace, rank, a->n_traced, "simulated ranks, virtual time", &j->result->trace);
+}
+
 static weft_status run_job(job *j, weft_arena *arena)
 {
     const weft_sim_ask *a = j->ask;
@@ -264,9 +288,9 @@ static weft_status run_job(job *j, weft_arena *arena)
     if (!out->rank) return weft_fail(WEFT_ERR_MEMORY, "simulation: no memory for the results of %d ranks", out->ranks);
     weft_sim_model model = weft_sim_model_of(&j->profile);
     model.needs_poll = a->needs_poll;
-    if (a->trace) weft_chrome_open(a->trace);
+    WEFT_TRY(open_traces(j, arena));
     WEFT_TRY(weft_run_sim(out->ranks, &model, rank_body, j));
-    if (a->trace) weft_chrome_close(a->trace);
+    WEFT_TRY(write_traces(j, arena));
     double forward = 0, all = 0;
     for (int r = 0; r < out->ranks; r++) {
         const weft_sim_rank_result *x = &out->rank[r];

@@ -135,13 +135,35 @@ static void trace_keeps_the_newest(void **state)
     weft_trace trace;
     assert_ok(weft_arena_create(&a, &mem, "trace", NULL));
     assert_ok(weft_trace_init(&trace, a, 7));
-    for (int i = 0; i < 33; i++) weft_trace_emit(&trace, "step", "event", i, i + 1, i, 0);
+    for (int i = 0; i < 33; i++) weft_trace_emit(&trace, WEFT_TRACK_DATA, "event", i, i + 1, i, 0);
     assert_int_equal(trace.written, 33);
-    for (int i = 26; i < 33; i++) assert_int_equal(trace.ring[i % 7].arg[0], i);
+    assert_int_equal(weft_trace_lost(&trace), 26);
+    for (int i = 26; i < 33; i++) assert_int_equal(trace.ring[i % 7].layer, i);
     weft_trace off = {0};
-    weft_trace_emit(&off, "step", "event", 0, 1, 0, 0);
-    weft_trace_emit(NULL, "step", "event", 0, 1, 0, 0);
+    weft_trace_emit(&off, WEFT_TRACK_DATA, "event", 0, 1, 0, 0);
     assert_int_equal(off.written, 0);
+    weft_arena_destroy(a);
+}
+
+/* Names are told apart by their letters, wherever they lie; those that find no place share one. */
+static void trace_keeps_names(void **state)
+{
+    (void)state;
+    weft_mem mem = {0};
+    weft_arena *a = NULL;
+    weft_trace t;
+    char name[32];
+    assert_ok(weft_arena_create(&a, &mem, "trace", NULL));
+    assert_ok(weft_trace_init(&t, a, 256));
+    for (int i = 0; i < 200; i++) {
+        snprintf(name, sizeof name, "name %d", i % 100);
+        weft_trace_emit(&t, WEFT_TRACK_DATA, name, 0, 1, 0, 0);
+    }
+    assert_int_equal(t.names->n, WEFT_TRACE_NAMES);
+    for (int i = 0; i < 200; i++) {
+        snprintf(name, sizeof name, "name %d", i % 100);
+        assert_string_equal(t.names->text[t.ring[i].name], i % 100 < WEFT_TRACE_NAMES - 2 ? name : "other");
+    }
     weft_arena_destroy(a);
 }
 
@@ -269,6 +291,7 @@ int main(void)
         cmocka_unit_test(messages_belong_to_a_thread),
         cmocka_unit_test(try_passes_failures_only), cmocka_unit_test(log_drops_what_is_above_its_level),
         cmocka_unit_test(deadlines_follow_the_clock_hook), cmocka_unit_test(trace_keeps_the_newest),
+        cmocka_unit_test(trace_keeps_names),
         cmocka_unit_test(guard_finds_the_first), cmocka_unit_test(faults_are_parsed),
         cmocka_unit_test(faults_act_at_their_turn), cmocka_unit_test(faults_end_processes),
         cmocka_unit_test(ctx_is_mute_and_alone),
