@@ -130,7 +130,8 @@ typedef struct weft_chrome_rank {
 } weft_chrome_rank;
 typedef struct weft_chrome_told { /* what is not in the text */
     int64_t lost;       /* events that found no room in a ring; of all ranks */
-    int64_t unpaired;   /* ends of messages between these ranks without an arrow: the other was lost, or clocks differ */
+    int64_t unpaired;   /* ends of messages between these ranks without an arrow: the other was lost, or clocks
+                           differ */
 } weft_chrome_told;
 /* note: what a reader must know, or NULL. LOCAL */
 weft_status weft_chrome_write(weft_text *out, const weft_chrome_rank *ranks, int n, const char *note,

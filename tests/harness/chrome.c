@@ -115,7 +115,8 @@ static bool read_event(sheet *s, const json_t *o)
     const char *ph = word(o, "ph");
     long long pid, tid, at = 0;
     if (!whole(o, "pid", &pid)) return wrong(s, "an event without a process");
-    if (!strcmp(ph, "C")) return (time_of(o, "ts", &at) || wrong(s, "a counter without a time")) && read_counter(s, o, pid);
+    if (!strcmp(ph, "C"))
+        return (time_of(o, "ts", &at) || wrong(s, "a counter without a time")) && read_counter(s, o, pid);
     if (!whole(o, "tid", &tid)) return wrong(s, "an event without a row");
     if (!strcmp(ph, "M")) return read_name(s, o, pid, tid);
     if (!time_of(o, "ts", &at)) return wrong(s, "\"%s\": no time, or parts of a nanosecond", word(o, "name"));
