@@ -2,7 +2,7 @@
 # labels: small
 # timeout: 300
 # `weft train` end to end: its folder, the same losses twice, after a kill; eval and reload. Other layouts:
-# test_train_layouts.sh.
+# test_train_layouts.sh; ways to name a strategy: test_train_record.sh.
 . "$(dirname "$0")/train_lib.sh"
 
 good train $common --name one
@@ -35,31 +35,13 @@ good train runs/more/config.yaml --name more-again
 good train $common --name compared --cp 2 --compare-one-rank 3
 grep -q 'holds' "$tmp/stdout" || fail "no comparison with one rank"
 
-# the record of a run reads back whichever way the strategy was given, and a flag wins over it
-short="$model --data data.txt --seq-length 64 --steps 1 --threads 1"
-for way in "--pcp-size 2" "--dcp-size 2" "--cp 2 --cp-comm-type p2p" "--cp 2 --cp-strategy ulysses --cp-keep-heads"; do
-  good train $short --name way --overwrite $way --compare-one-rank 1
-  good train runs/way/config.yaml --name way-again --overwrite
-  [ "$(losses way)" = "$(losses way-again)" ] || fail "$way: the resolved configuration gave another run"
-done
-good train $short --name way --overwrite --cp 2 --cp-strategy dcp --cp-head-size 2 --compare-one-rank 1
-good train $short --name way --overwrite --pcp-size 2
-good train runs/way/config.yaml --name way-again --overwrite --cp 3
-grep -q '(pcp P=3' "$tmp/stdout" || fail "--cp does not win over a file's pcp_size: $(grep layers "$tmp/stdout")"
-good train runs/way/config.yaml --name way-again --overwrite --cp-strategy ring
-grep -q '(ring P=2' "$tmp/stdout" ||
-  fail "--cp-strategy does not win over a file's pcp_size: $(grep layers "$tmp/stdout")"
-good train runs/way/config.yaml --name way-again --overwrite --dcp-size 4
-grep -q 'P=4\|U=' "$tmp/stdout" || fail "--dcp-size does not win over a file's pcp_size: $(grep layers "$tmp/stdout")"
-refused 'disagree' train $short --pcp-size 2 --cp 3
-refused 'give one of them' train $short --pcp-size 2 --cp-strategy auto
-
 # a comparison that fails is a result: exit 1, and no rank waits for another (at this rate training amplifies rounding)
 ( cd "$tmp" && timeout 60 "$WEFT" train $common --name apart --cp 2 --steps 40 --lr 0.3 --clip-grad 0 \
   --compare-one-rank 40 >stdout 2>stderr </dev/null ); code=$?
 [ $code = 1 ] && grep -q 'DOES NOT HOLD' "$tmp/stdout" ||
   fail "a comparison that fails: exit $code, $(tail -n 1 "$tmp/stdout" "$tmp/stderr")"
 
+short="$model --data data.txt --seq-length 64 --steps 1 --threads 1"
 g36_more_threads_than_cores_are_said() {
   local threads=$(($(nproc) + 1))
   good train $short --name crowd --cp 2 --threads $threads

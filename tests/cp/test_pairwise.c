@@ -89,7 +89,7 @@ static void check_counts(const cp_case *c, const cp_data *data, int first_layout
     for (int P = 1; P <= MAX_P; P += P < 5 ? 1 : 3)
         for (int l = first_layout; l < WEFT_LAYOUT_COUNT; l++) {
             int64_t give[MAX_P], take[MAX_P];
-            if ((P + l + c->T + c->mask.left) % test_every(3) != 0) continue;
+            if ((P + l + c->T + c->mask.left) % test_every(5) != 0) continue;
             count_needed(c, (weft_layout_kind)l, P, give, take);
             cp_result *out = run(c, data, "pairwise", (weft_layout_kind)l, P);
             for (int r = 0; r < P; r++) {
@@ -307,7 +307,7 @@ static void check_bits(const cp_case *c, int P)
     for (size_t w = 0; w < sizeof wires / sizeof *wires; w++)
         for (int l = 0; l < WEFT_LAYOUT_COUNT; l++) {
             cp_case x = *c;
-            if (((int)w + l + P) % test_every(3) != 0) continue;
+            if (((int)w + l + P) % test_every(5) != 0) continue;
             x.prec = wires[w].prec, x.block = 6, x.poison = w % 2; /* what came before must not matter */
             cp_data rounded = cp_data_make(&x);
             cp_job jobs[JOBS];

@@ -187,7 +187,7 @@ static void rings(void **state)
         for (int parts = 2; parts <= 4; parts++)
             for (int i = 0; i < 4; i++) {
                 if (stripe[s] > 0 && (s + parts + i) % 2) continue; /* every other one: time */
-                if ((s + 2 * parts + i) % test_every(3) != 0) continue;
+                if ((s + 2 * parts + i) % test_every(5) != 0) continue;
                 attention_case c;
                 char text[64];
                 case_init(&c, 3, 1, 24, 24);

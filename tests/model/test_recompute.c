@@ -1,4 +1,4 @@
-/* labels: small tsan */
+/* labels: small */
 /* A backward pass that makes a layer again gives the loss and the gradients of one that kept it, bit for bit, and all
  * ranks repeat the same exchanges (G25); it needs less memory, mode by mode. Tiles of the feed-forward give the same
  * within the rounding of longer sums. */
@@ -43,7 +43,7 @@ static void check_modes(toy t, layout on)
     toy kept = run_on(t, on);
     for (int mode = WEFT_RECOMPUTE_ATTENTION; mode < WEFT_RECOMPUTE_MODES; mode++)
         for (int keep = 0; keep < 2; keep++) {
-            if (turn++ % test_every(5)) continue;
+            if (turn++ % test_every(7)) continue;
             t.recompute = (weft_recompute)mode;
             t.keep_attention = keep;
             toy again = run_on(t, on);
