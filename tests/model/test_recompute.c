@@ -117,7 +117,7 @@ static void tensor_and_sequence_parallel(void **state)
 static void every_mode_needs_less_memory(void **state)
 {
     (void)state;
-    enum { T = 4096 };
+    enum { T = 1024 };
     int32_t *tokens = malloc(2 * T * sizeof *tokens);
     toy_tokens(tokens, tokens + T, T, 11);
     size_t bytes[WEFT_RECOMPUTE_MODES];
