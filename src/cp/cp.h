@@ -148,6 +148,20 @@ const char *const *weft_cp_names(int *n);
 weft_status weft_cp_explain(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
                             const weft_cp_options *options, int P, weft_text *out);
 
+/* What one layer costs beside its attention, by the model that "auto" compares (docs/maths/cost.md). Of a rank: seconds
+ * are those of the busiest, bytes the mean over ranks of what one sends. */
+typedef struct weft_cp_cost {
+    double exposed_forward, exposed_backward; /* seconds that a rank stands still for exchanges */
+    double moving_forward, moving_backward;   /* seconds that the same transfers take, hidden or not */
+    double uneven_forward, uneven_backward;   /* seconds that the busiest rank computes longer than the mean */
+    double context_forward, context_backward; /* bytes sent to ranks with the same heads ... */
+    double heads_forward, heads_backward;     /* ... and inside head groups */
+    int head_ranks;                           /* U; 1: there are no head groups */
+    const char *strategy;                     /* the one that the options name, or that "auto" takes */
+} weft_cp_cost;
+/* Refuses what planning refuses. options->profile NULL: weft_profile_default. LOCAL, pure */
+weft_status weft_cp_cost_of(weft_cp_cost *out, const weft_cp_problem *problem, const weft_cp_options *options, int P);
+
 /* The plan that rank 0 of P would make: appends how it prints itself, and what it allocates. Makes no buffer. `any` is
  * any communicator of this process. LOCAL */
 typedef struct weft_cp_sizes {

@@ -1,6 +1,6 @@
 /* cp_choose.c — which strategy runs: the one that was named, or the cheapest by the model of cp_cost.c; and why.
  * Pure. */
-#include "cp/cp_impl.h"
+#include "cp/cp_heads.h"
 
 #include <string.h>
 
@@ -66,6 +66,20 @@ weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **ou
         return st;
     }
     return refuse_unknown(name);
+}
+
+weft_status weft_cp_cost_of(weft_cp_cost *out, const weft_cp_problem *problem, const weft_cp_options *options, int P)
+{
+    const weft_cp_strategy *chosen;
+    weft_attn_desc desc;
+    weft_profile plain = weft_profile_default();
+    weft__cp_ask ask = {problem, options, options->profile ? options->profile : &plain, P, 1};
+    WEFT_TRY(weft__cp_check(problem, options, &desc));
+    WEFT_TRY(weft__cp_choose(&ask, &chosen));
+    *out = chosen->cost(&ask).parts;
+    out->strategy = chosen->name;
+    out->head_ranks = chosen->context ? weft__heads_size(chosen, options, problem, P) : 1;
+    return WEFT_OK;
 }
 
 /* ---- explanation ----------------------------------------------------------------------------------- */

@@ -183,7 +183,19 @@ static grid grid_of(const weft__cp_ask *ask)
 /* ---- context stages ------------------------------------------------------------------------------------------ */
 
 /* What the cut adds to the time of the attention: the busiest rank against the mean. */
-static double imbalance(const grid *g) { return (g->forward + g->backward) * (g->seq.busiest - 1); }
+static void add_uneven(const grid *g, double busiest, weft_cp_cost *x)
+{
+    x->uneven_forward += g->forward * (busiest - 1);
+    x->uneven_backward += g->backward * (busiest - 1);
+}
+
+static weft__cp_cost sum_of(const weft_cp_cost *x)
+{
+    return (weft__cp_cost){
+        .seconds = x->exposed_forward + x->exposed_backward + x->uneven_forward + x->uneven_backward, .parts = *x,
+        .forward_bytes = x->context_forward + x->heads_forward,
+        .backward_bytes = x->context_backward + x->heads_backward};
+}
 
 /* `steps` messages of `bytes`, one under each step of a computation of `seconds` in busy + 1 steps (the first is the
  * own block's). Steps past `busy` have nothing to hide under. */
@@ -236,41 +248,49 @@ weft__cp_cost weft__cp_cost_gather(const weft__cp_ask *ask)
     grid g = grid_of(ask);
     double n = g.R - 1, kv = kv_bytes(&g, g.rows * g.U), dkv = dkv_bytes(&g, g.rows * g.U), with = g.backward > 0;
     /* blocks that wait in memory for their turn are written and read once more */
-    double held = (1 + with) * fmax(0, n - 1) * kv / ask->profile->memory_bytes_per_second;
-    return (weft__cp_cost){.seconds = exposed_gather(&g, n, kv, g.seq.owners, g.forward) +
-                                      with * exposed_gather(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) +
-                                      exposed_last(&g, dkv) + held + imbalance(&g),
-                           .forward_bytes = n * kv,
-                           .backward_bytes = with * n * (kv + dkv)};
+    double held = fmax(0, n - 1) * kv / ask->profile->memory_bytes_per_second, last = exposed_last(&g, dkv);
+    double turn = n > 0 ? g.all.latency : 0, per = 1 / g.all.bytes_per_second;
+    weft_cp_cost x = {
+        .exposed_forward = exposed_gather(&g, n, kv, g.seq.owners, g.forward) + held,
+        .exposed_backward = with * (exposed_gather(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) + held) + last,
+        .moving_forward = turn + n * kv * per, .moving_backward = with * (2 * turn + n * (kv + dkv) * per),
+        .context_forward = n * kv, .context_backward = with * n * (kv + dkv)};
+    add_uneven(&g, g.seq.busiest, &x);
+    return sum_of(&x);
+}
+
+/* n messages of each direction, one after the other, and the last part of dK,dV. */
+static weft__cp_cost cost_steps(const grid *g, double n, double kv, double dkv, double busy)
+{
+    const double with = g->backward > 0, turn = n * g->one.latency, per = n / g->one.bytes_per_second;
+    weft_cp_cost x = {.exposed_forward = exposed_steps(g, n, kv, busy, g->forward),
+                      .exposed_backward = with * exposed_steps(g, n, both(n, kv, dkv), busy, g->backward) +
+                                          (n > 0 ? exposed_last(g, dkv) : 0),
+                      .moving_forward = turn + kv * per, .moving_backward = with * (2 * turn + (kv + dkv) * per),
+                      .context_forward = n * kv, .context_backward = with * n * (kv + dkv)};
+    add_uneven(g, g->seq.busiest, &x);
+    return sum_of(&x);
 }
 
 weft__cp_cost weft__cp_cost_ring(const weft__cp_ask *ask)
 {
     grid g = grid_of(ask);
-    double n = g.R - 1, kv = kv_bytes(&g, g.rows * g.U), dkv = dkv_bytes(&g, g.rows * g.U), with = g.backward > 0;
-    return (weft__cp_cost){.seconds = exposed_steps(&g, n, kv, g.seq.owners, g.forward) +
-                                      with * exposed_steps(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) +
-                                      exposed_last(&g, dkv) + imbalance(&g),
-                           .forward_bytes = n * kv,
-                           .backward_bytes = with * n * (kv + dkv)};
+    return cost_steps(&g, g.R - 1, kv_bytes(&g, g.rows * g.U), dkv_bytes(&g, g.rows * g.U), g.seq.owners);
 }
 
 weft__cp_cost weft__cp_cost_pairwise(const weft__cp_ask *ask)
 {
     grid g = grid_of(ask);
-    double n = g.seq.owners, with = g.backward > 0, rows = (double)ask->problem->B * g.seq.need;
-    double kv = n > 0 ? kv_bytes(&g, rows / n) : 0, dkv = n > 0 ? dkv_bytes(&g, rows / n) : 0;
-    return (weft__cp_cost){.seconds = exposed_steps(&g, n, kv, n, g.forward) +
-                                      with * exposed_steps(&g, n, both(n, kv, dkv), n, g.backward) +
-                                      (n > 0 ? exposed_last(&g, dkv) : 0) + imbalance(&g),
-                           .forward_bytes = n * kv,
-                           .backward_bytes = with * n * (kv + dkv)};
+    double n = g.seq.owners, rows = (double)ask->problem->B * g.seq.need;
+    return cost_steps(&g, n, n > 0 ? kv_bytes(&g, rows / n) : 0, n > 0 ? dkv_bytes(&g, rows / n) : 0, n);
 }
 
 weft__cp_cost weft__cp_cost_none(const weft__cp_ask *ask)
 {
     grid g = grid_of(ask);
-    return (weft__cp_cost){.seconds = imbalance(&g)};
+    weft_cp_cost x = {0};
+    add_uneven(&g, g.seq.busiest, &x);
+    return sum_of(&x);
 }
 
 /* ---- head stage -------------------------------------------------------------------------------------------------- */
@@ -303,18 +323,12 @@ static stage head_bytes(const grid *g, int u)
     return s;
 }
 
-/* The group with one head more than the mean computes longer than the mean. */
-static double head_imbalance(const grid *g)
-{
-    return (g->forward + g->backward) * g->seq.busiest * ((double)g->heads * g->U / g->ask->problem->H - 1);
-}
-
 weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_strategy *context)
 {
     weft__cp_ask inner = *ask;
     inner.U = U;
     grid g = grid_of(&inner);
-    weft__cp_cost x = context->cost(&inner);
+    weft_cp_cost x = context->cost(&inner).parts;
     weft__cp_link link = weft__cp_link_of(ask->profile, U, true);
     stage most = {0}, sum = {0};
     for (int u = 0; u < U; u++) {
@@ -324,12 +338,13 @@ weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_
     }
     /* There and back; attention needs whole inputs and gives whole outputs, so nothing hides. What arrives is laid out
      * by rows of the group: written and read once more. */
-    double with = g.backward > 0, moved = most.forward + with * most.backward;
-    if (U > 1)
-        x.seconds += 2 * (1 + with) * link.latency + moved / link.bytes_per_second +
-                     moved / ask->profile->memory_bytes_per_second;
-    x.seconds += head_imbalance(&g);
-    x.forward_bytes += sum.forward / U;
-    x.backward_bytes += with * sum.backward / U;
-    return x;
+    double with = g.backward > 0, turns = U > 1 ? 2 * link.latency : 0;
+    double per = U > 1 ? 1 / link.bytes_per_second + 1 / ask->profile->memory_bytes_per_second : 0;
+    const stage moving = {turns + most.forward * per, with * (turns + most.backward * per)};
+    x.exposed_forward += moving.forward, x.exposed_backward += moving.backward;
+    x.moving_forward += moving.forward, x.moving_backward += moving.backward;
+    x.heads_forward += sum.forward / U, x.heads_backward += with * sum.backward / U;
+    /* the group with one head more than the mean computes longer than the mean */
+    add_uneven(&g, 1 + g.seq.busiest * ((double)g.heads * g.U / ask->problem->H - 1), &x);
+    return sum_of(&x);
 }

@@ -45,6 +45,7 @@ typedef struct weft__cp_ask { /* what is asked for, as applicable, cost and choi
 
 typedef struct weft__cp_cost { /* of one layer, forward and backward; only compared among strategies */
     double seconds;                       /* that a rank stands still, and what uneven shares add to its computing */
+    weft_cp_cost parts;                   /* what `seconds` is the sum of, and the bytes */
     double forward_bytes, backward_bytes; /* that a rank sends, on average */
 } weft__cp_cost;
 

@@ -32,11 +32,28 @@ double weft_model_step_flops(const weft_model_config *config, int64_t tokens, do
 
 static double product(const weft__linear *y) { return 2.0 * (double)y->in * (double)y->out; }
 
-/* Keys that a query sees on average: query t of T sees t + 1 of them, W at most. */
+/* Query t of T sees t + 1 keys, W at most. */
+double weft_model_sequence_area(const weft_model_config *c, int64_t tokens, bool windowed)
+{
+    const double T = (double)tokens, W = windowed ? fmin((double)c->window, T) : T;
+    return T * W - W * (W - 1) / 2;
+}
+
+/* Keys that a query sees on average. */
 static double mean_keys(const weft_model *m, int64_t l)
 {
-    const double T = (double)m->T, W = weft__windowed(&m->config, (int)l) ? fmin((double)m->config.window, T) : T;
-    return W - W * (W - 1) / (2 * T);
+    return weft_model_sequence_area(&m->config, m->T, weft__windowed(&m->config, (int)l)) / (double)m->T;
+}
+
+weft_model_widths weft_model_share_widths(const weft_model_config *c, const weft_model_share *share)
+{
+    const weft__cuts x = weft__cuts_of(c, share);
+    const weft__family *f = weft__family_of(c->family);
+    const int64_t H = x.head.end - x.head.begin, Hkv = x.kv.end - x.kv.begin, F = x.F.end - x.F.begin;
+    return (weft_model_widths){
+        .qkv = {c->C, (H + 2 * Hkv) * c->D}, .o = {H * c->D, c->C}, .up = {c->C, f->gated ? 2 * F : F},
+        .down = {F, c->C}, .head = {c->C, x.V.end - x.V.begin}, .H = (int)H, .Hkv = (int)Hkv,
+        .rotates = c->rope.type != WEFT_ROPE_NONE, .qk_norm = f->qk_norm};
 }
 
 /* Of what a layer's forward pass does, what its backward pass does again (weft__block_bwd). */

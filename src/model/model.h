@@ -57,6 +57,19 @@ double weft_model_area(const weft_model_config *config, const weft_shard *shard)
  * the head counts, look-ups of embeddings do not), and 12 area H D per layer (q.k and p.v: 4 area H D
  * forward; twice that backward by convention, without the recomputed scores). */
 double weft_model_step_flops(const weft_model_config *config, int64_t tokens, double area);
+/* Visible pairs of a sequence of T tokens that is one document: of a layer that sees all before it, and of one with the
+ * model's window. LOCAL, pure */
+double weft_model_sequence_area(const weft_model_config *config, int64_t T, bool windowed);
+
+/* What is computed with on one rank of tp, as the tables of parameters have it: matrices as products read them, and
+ * what a family has. With an uneven cut the last rank of tp has most. LOCAL, pure */
+typedef struct weft_model_matrix { int64_t in, out; } weft_model_matrix;
+typedef struct weft_model_widths {
+    weft_model_matrix qkv, o, up, down; /* of a layer; q, k, v side by side, gate and up too */
+    weft_model_matrix head;
+    int H, Hkv;
+    bool rotates, qk_norm;              /* q and k turn by their positions, have norms of their own */
+} weft_model_widths;
 
 typedef struct weft_model weft_model;
 
@@ -114,6 +127,7 @@ weft_model_share weft_model_share_of(const weft_model_place *place); /* LOCAL */
 /* As weft_model_params and weft_model_operand_params, of what is on one rank. LOCAL, pure */
 int64_t weft_model_share_params(const weft_model_config *config, const weft_model_share *share);
 int64_t weft_model_share_operand_params(const weft_model_config *config, const weft_model_share *share);
+weft_model_widths weft_model_share_widths(const weft_model_config *config, const weft_model_share *share);
 /* Elements of the ranges that backward announces there (weft_model_buckets). LOCAL, pure */
 typedef struct weft_model_ranges { int64_t embedding, layer, layers, tail; } weft_model_ranges; /* layers x layer */
 weft_status weft_model_share_ranges(const weft_model_config *config, const weft_model_share *share,

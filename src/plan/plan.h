@@ -65,6 +65,77 @@ typedef struct weft_memory_ask {
 /* What a trainer of this rank's place will hold. `any` is any communicator of this process. LOCAL */
 weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm *any, const weft_memory_ask *ask);
 
+/* ---- time of a step ----------------------------------------------------------------------------------------- */
+
+typedef struct weft_layout_choice { /* one way to lay a training step over ranks */
+    int tp, cp, dp, pp;
+    bool sequence_parallel;
+    int zero;                  /* 0..3; Weft itself runs 0 and 1 */
+    const char *strategy;      /* of weft_cp_names, or "auto" */
+    int head_size;             /* 0: chosen */
+    weft_layout cp_layout;
+    int order;                 /* of ranks (weft_mesh_order_parse) */
+    weft_recompute recompute;
+    bool keep_attention, offload;
+    bool fp8;                  /* products in fp8, of systems that have them; Weft's own exchange in fp8 is an option */
+    int64_t micro_batch;
+} weft_layout_choice;
+
+/* Bytes of an element where systems differ that train the same model, and how much element-wise work they leave. */
+typedef struct weft_plan_system {
+    double stream;             /* of the residual stream: what travels between the stages of a pipeline */
+    double tp_rows, tp_sums;   /* of gathered rows and of partial sums in tensor parallelism */
+    double gradients, weights; /* of what is summed over ranks with the same weights, and of weights given back */
+    double elements;           /* read and written element by element, as a share of what Weft does: kernels that fuse */
+} weft_plan_system;
+weft_plan_system weft_plan_system_weft(weft_prec prec); /* LOCAL, pure */
+
+typedef struct weft_plan_ask { /* a training step, however it will be laid over ranks */
+    const weft_model_config *config;
+    weft_model_options options;  /* B, layout, cp.strategy, cp.head_size, recompute, keep_attention, slots are the
+                                    choice's; offload says where to, when a choice offloads (none: to the host) */
+    int64_t global_batch;        /* sequences of a step, of all ranks */
+    int threads;                 /* of a rank */
+    bool overlap_gradients;      /* sums of gradients travel while backward goes on */
+    const weft_plan_system *system; /* NULL: Weft itself */
+} weft_plan_ask;
+
+/* Seconds in which the busiest rank does, or waits for, each of these; what is hidden behind something else counts as
+ * nothing. They add up to the step. */
+typedef enum weft_time_part {
+    WEFT_TIME_PRODUCTS, WEFT_TIME_ATTENTION, WEFT_TIME_ELEMENTS,
+    WEFT_TIME_LOSS,      /* cross-entropy, without the head's products */
+    WEFT_TIME_OPTIMIZER,
+    WEFT_TIME_RECOMPUTE, /* computing of the forward pass that the backward pass does again */
+    WEFT_TIME_TP, WEFT_TIME_CP, WEFT_TIME_PP, WEFT_TIME_DP, /* standing still for exchanges */
+    WEFT_TIME_BUBBLE,    /* of a pipeline: other stages compute, this one has nothing to do */
+    WEFT_TIME_IMBALANCE, /* attention of the busiest rank of cp, over the mean */
+    WEFT_TIME_OFFLOAD,
+    WEFT_TIMES
+} weft_time_part;
+const char *weft_time_name(weft_time_part part); /* "products" */
+
+typedef enum weft_plan_link { WEFT_LINK_TP, WEFT_LINK_CP, WEFT_LINK_PP, WEFT_LINK_DP, WEFT_LINKS } weft_plan_link;
+
+typedef struct weft_plan_time {
+    double seconds[WEFT_TIMES];
+    double step;                 /* their sum */
+    double bytes_node[WEFT_LINKS], bytes_link[WEFT_LINKS]; /* that a rank of the busiest stage sends in a step, inside
+                                                               its node and out of it; of cp the mean over ranks */
+    double moving[WEFT_LINKS];   /* seconds in which those are under way, hidden or not */
+    double flops;                /* of the model, all ranks together (weft_model_step_flops) */
+    int head_ranks;              /* U that cp.head_size 0 comes to */
+    const char *strategy;        /* that "auto" comes to; "none" without heads on this rank */
+} weft_plan_time;
+/* docs/maths/plan.md derives it. Refuses what cannot run: strategies that are not applicable, a batch that does not
+ * divide, more stages than layers, offloading or fp8 without rates. LOCAL, pure */
+weft_status weft_plan_time_of(weft_plan_time *out, const weft_profile *profile, const weft_plan_ask *ask,
+                              const weft_layout_choice *choice);
+/* The options that a model of this choice is made with. LOCAL, pure */
+weft_model_options weft_plan_options(const weft_plan_ask *ask, const weft_layout_choice *choice);
+/* Micro-batches of a step on a rank; refuses a batch that they do not divide. LOCAL, pure */
+weft_status weft_plan_micros(const weft_plan_ask *ask, const weft_layout_choice *choice, int64_t *out);
+
 /* ---- the simulator ---------------------------------------------------------------------------------- */
 
 typedef struct weft_sim_ask { /* attention, layer after layer, forward and then backward, on simulated ranks */

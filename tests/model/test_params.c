@@ -119,6 +119,38 @@ static void area_is_the_mean_over_layers(void **state)
     weft_arena_destroy(arena);
 }
 
+/* What products run with is what the table of parameters holds: matrices of all layers and the head. */
+static void widths_are_those_of_the_table(void **state)
+{
+    (void)state;
+    static const weft_family families[] = {WEFT_LLAMA, WEFT_QWEN3, WEFT_GPT2};
+    for (int f = 0; f < 3; f++)
+        for (int tp = 0; tp < 3; tp++) {
+            weft_model_config c = toy_config(families[f], 2);
+            c.tied = false, c.qkv_bias = c.o_bias = c.mlp_bias = false;
+            const weft_model_share share = {tp, 3, 0, 1, false};
+            weft__params par;
+            assert_ok(weft__params_walk(&c, &share, NULL, NULL, NULL, &par));
+            const weft_model_widths w = weft_model_share_widths(&c, &share);
+            const weft_model_matrix m[] = {w.qkv, w.o, w.up, w.down};
+            int64_t layer = 0;
+            for (int i = 0; i < 4; i++) layer += m[i].in * m[i].out;
+            assert_int_equal(2 * layer + w.head.in * w.head.out, par.matrices - par.embedding_count);
+            assert_int_equal(w.qkv.out, (w.H + 2 * w.Hkv) * c.D);
+        }
+}
+
+/* What the mean over layers is made of. */
+static void area_of_a_sequence(void **state)
+{
+    (void)state;
+    weft_model_config c = toy_config(WEFT_QWEN2, 4);
+    c.window = 3;
+    assert_true(weft_model_sequence_area(&c, 10, false) == 55);
+    assert_true(weft_model_sequence_area(&c, 10, true) == 27);
+    assert_true(weft_model_sequence_area(&c, 2, true) == 3);
+}
+
 static weft_status init_twice(weft_ctx *ctx, weft_world *world, void *ud)
 {
     toy *t = ud;
@@ -168,6 +200,8 @@ int main(void)
         cmocka_unit_test(fused_tensors_are_adjacent_and_the_array_has_no_holes),
         cmocka_unit_test(counts_and_flops),
         cmocka_unit_test(area_is_the_mean_over_layers),
+        cmocka_unit_test(widths_are_those_of_the_table),
+        cmocka_unit_test(area_of_a_sequence),
         cmocka_unit_test(initial_weights_are_a_function_of_the_seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
