@@ -1,5 +1,5 @@
-/* links.c — which ranks of a group share a node, and what an exchange among them takes. Nodes hold ranks that follow one
- * another; groups are those of the mesh, in the order of ranks that was chosen. */
+/* links.c — which ranks of a group share a node, and what an exchange among them takes. Nodes hold ranks that follow
+ * one another; groups are those of the mesh, in the order of ranks that was chosen. */
 #include "plan/plan_impl.h"
 
 #include <math.h>
@@ -16,9 +16,10 @@ static line line_of(const weft_layout_choice *c, weft_plan_link which)
 {
     const weft_mesh_shape m = mesh_of(c);
     weft_mesh_shape at = {.order = c->order};
-    const int size = which == WEFT_LINK_TP ? c->tp : which == WEFT_LINK_CP ? c->cp : which == WEFT_LINK_PP ? c->pp : c->dp;
-    *(which == WEFT_LINK_TP ? &at.tp : which == WEFT_LINK_CP ? &at.cp : which == WEFT_LINK_PP ? &at.pp : &at.dp) = 1;
-    return (line){size, size > 1 ? weft_mesh_rank(m, at) : 1};
+    const struct { int size, *at; } of[WEFT_LINKS] = {[WEFT_LINK_TP] = {m.tp, &at.tp}, [WEFT_LINK_CP] = {m.cp, &at.cp},
+                                                      [WEFT_LINK_PP] = {m.pp, &at.pp}, [WEFT_LINK_DP] = {m.dp, &at.dp}};
+    *of[which].at = 1;
+    return (line){of[which].size, of[which].size > 1 ? weft_mesh_rank(m, at) : 1};
 }
 
 /* Ranks i a.stride + k b.stride below n. */
@@ -38,8 +39,8 @@ weft__peers weft__peers_of(const weft_profile *profile, const weft_layout_choice
     return (weft__peers){size, profile->node_ranks == 0 ? size : below(a, b, profile->node_ranks)};
 }
 
-/* Inside the node and out of it at the same time; a rank's port is shared by all that leaves the node. What a collective
- * of the library does not reach of the link's rate, it does not reach anywhere. */
+/* Inside the node and out of it at the same time; a rank's port is shared by all that leaves the node. What a
+ * collective of the library does not reach of the link's rate, it does not reach anywhere. */
 weft__exchange weft__exchange_of(const weft_profile *p, weft__peers g, double bytes, double calls)
 {
     if (g.size < 2) return (weft__exchange){0};

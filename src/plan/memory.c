@@ -2,7 +2,7 @@
  *
  * The model's part, which is nearly all of it, is counted by the code that makes a model (weft_model_preview); the rest
  * are the arrays of the trainer, by their sizes. */
-#include "plan/plan.h"
+#include "plan/plan_impl.h"
 
 #include <string.h>
 
@@ -136,4 +136,64 @@ weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm 
     WEFT_TRY(add_sums(out, &a, &sizes));
     WEFT_TRY(weft_plan_state_bytes(ask->config, o->prec, &ask->at, o->train, &state));
     return add(out, WEFT_MEMORY_MOMENTS, 2, state.moments / 2, 1);
+}
+
+/* ---- of the rank with most ------------------------------------------------------------------------------------- */
+
+static weft_status add_place(const weft_kern *kern, weft_comm *any, weft_memory_ask *a, int stage, int part,
+                             weft_memory *most)
+{
+    weft_memory x;
+    a->at.share.stage = stage;
+    a->at.share.tp = part;
+    WEFT_TRY(weft_plan_memory(&x, kern, any, a));
+    if (weft_memory_total(&x) > weft_memory_total(most)) *most = x;
+    return WEFT_OK;
+}
+
+/* Of the stages between the ends, the first with as many layers as any of them: later ones have fewer micro-batches
+ * alive. -1: there is none. */
+static int fullest_between(const weft_model_config *c, int stages)
+{
+    int best = -1;
+    int64_t layers = 0;
+    for (int s = 1; s + 1 < stages; s++) {
+        const weft_span here = weft_model_cut(c->L, stages, s);
+        if (here.end - here.begin > layers) best = s, layers = here.end - here.begin;
+    }
+    return best;
+}
+
+/* The last part of tp has most of everything that is cut by its own number; of key/value heads, which follow the query
+ * heads, a part in the middle may have one more. */
+static weft_status add_stage(const weft_kern *kern, weft_comm *any, weft_memory_ask *a, int stage, weft_memory *most)
+{
+    const weft_model_config *c = a->config;
+    const int tp = a->at.share.tps;
+    int best = tp - 1, Hkv = 0;
+    for (int t = tp - 1; t >= 0; t--) {
+        const weft_model_share share = {t, tp, 0, 1, false};
+        const weft_model_widths w = weft_model_share_widths(c, &share);
+        if (w.Hkv > Hkv) best = t, Hkv = w.Hkv;
+    }
+    WEFT_TRY(add_place(kern, any, a, stage, tp - 1, most));
+    return best == tp - 1 ? WEFT_OK : add_place(kern, any, a, stage, best, most);
+}
+
+/* The last of the ranks with the same weights has the longest slice of the moments. */
+weft_status weft_plan_most_memory(weft_memory *out, const weft_kern *kern, weft_comm *any, const weft_plan_ask *ask,
+                                  const weft_layout_choice *c)
+{
+    weft_memory most = {.bytes = {-1}};
+    weft_memory_ask a = {.config = ask->config, .options = weft_plan_options(ask, c), .cp = c->cp,
+                         .threads = ask->threads,
+                         .at = {.share = {0, c->tp, 0, c->pp, c->sequence_parallel}, .ranks = c->dp * c->cp,
+                                .rank = c->dp * c->cp - 1, .zero = c->zero}};
+    const int between = fullest_between(ask->config, c->pp);
+    WEFT_TRY(weft_plan_micros(ask, c, &a.micros));
+    WEFT_TRY(add_stage(kern, any, &a, 0, &most));
+    if (between > 0) WEFT_TRY(add_stage(kern, any, &a, between, &most));
+    if (c->pp > 1) WEFT_TRY(add_stage(kern, any, &a, c->pp - 1, &most));
+    *out = most;
+    return WEFT_OK;
 }

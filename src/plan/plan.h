@@ -86,7 +86,7 @@ typedef struct weft_plan_system {
     double stream;             /* of the residual stream: what travels between the stages of a pipeline */
     double tp_rows, tp_sums;   /* of gathered rows and of partial sums in tensor parallelism */
     double gradients, weights; /* of what is summed over ranks with the same weights, and of weights given back */
-    double elements;           /* read and written element by element, as a share of what Weft does: kernels that fuse */
+    double elements;           /* read and written element by element, as a share of what Weft does: some fuse more */
 } weft_plan_system;
 weft_plan_system weft_plan_system_weft(weft_prec prec); /* LOCAL, pure */
 
@@ -135,6 +135,10 @@ weft_status weft_plan_time_of(weft_plan_time *out, const weft_profile *profile, 
 weft_model_options weft_plan_options(const weft_plan_ask *ask, const weft_layout_choice *choice);
 /* Micro-batches of a step on a rank; refuses a batch that they do not divide. LOCAL, pure */
 weft_status weft_plan_micros(const weft_plan_ask *ask, const weft_layout_choice *choice, int64_t *out);
+
+/* Of the rank that holds most, by weft_plan_memory. `any` is any communicator of this process. LOCAL */
+weft_status weft_plan_most_memory(weft_memory *out, const weft_kern *kern, weft_comm *any, const weft_plan_ask *ask,
+                                  const weft_layout_choice *choice);
 
 /* ---- the simulator ---------------------------------------------------------------------------------- */
 

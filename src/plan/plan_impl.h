@@ -1,5 +1,5 @@
-/* plan_impl.h — what the files of this room share: the work of a step in numbers, groups of ranks and the links between
- * them. Letters as in docs/maths/plan.md. */
+/* plan_impl.h — what the files of this room share: the work of a step in numbers, groups of ranks and the links
+ * between them. Letters as in docs/maths/plan.md. */
 #ifndef WEFT_PLAN_IMPL_H
 #define WEFT_PLAN_IMPL_H
 
@@ -40,6 +40,9 @@ weft__step_work weft__work_of(const weft_plan_ask *ask, const weft_layout_choice
 double weft__optimizer_bytes(const weft_plan_ask *ask, const weft_layout_choice *choice, int stage);
 /* Parameters on a rank of a stage; -1 where they do not fit. LOCAL, pure */
 double weft__stage_params(const weft_plan_ask *ask, const weft_layout_choice *choice, int stage);
+
+/* Whether inputs of layers are offloaded on a stage: time.c. LOCAL, pure */
+bool weft__offloads(const weft_plan_ask *ask, const weft_layout_choice *choice, int stage, int64_t micros);
 
 /* ---- links (links.c) ----------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
-/* time.c — seconds of a training step, from what it computes and moves (work.c) and the machine's rates. docs/maths/plan.md
- * derives every term.
+/* time.c — seconds of a training step, from what it computes and moves (work.c) and the machine's rates.
+ * docs/maths/plan.md derives every term.
  *
  * The busiest rank of the busiest stage counts. A part is what sticks out: what travels under something else costs
  * nothing, so that the parts add up to the step. */
@@ -18,7 +18,8 @@ const char *weft_time_name(weft_time_part part) { return names[part]; }
 
 weft_plan_system weft_plan_system_weft(weft_prec prec)
 {
-    const double c = (double)weft_dtype_size(weft_prec_compute(prec)), r = (double)weft_dtype_size(weft_prec_real(prec));
+    const double c = (double)weft_dtype_size(weft_prec_compute(prec));
+    const double r = (double)weft_dtype_size(weft_prec_real(prec));
     return (weft_plan_system){.stream = r, .tp_rows = c, .tp_sums = r, .gradients = r, .weights = r, .elements = 1};
 }
 
@@ -48,6 +49,14 @@ weft_status weft_plan_micros(const weft_plan_ask *ask, const weft_layout_choice 
                          (long long)ask->global_batch, (long long)c->micro_batch, c->dp);
     *out = ask->global_batch / unit;
     return WEFT_OK;
+}
+
+bool weft__offloads(const weft_plan_ask *ask, const weft_layout_choice *c, int stage, int64_t micros)
+{
+    const weft_model_share share = {0, c->tp, stage, c->pp, c->sequence_parallel};
+    weft_model_options o = weft_plan_options(ask, c);
+    o.slots = weft_sched_slots(c->pp, stage, micros);
+    return weft_model_offloads(ask->config, &share, &o);
 }
 
 /* ---- one kind of layer ----------------------------------------------------------------------------------------- */
@@ -164,7 +173,8 @@ static weft_status open_kind(machine *m, const weft_layer_attention *x, kind *ou
     o.profile = &cp;
     *out = (kind){.first = x->first_layer, .last = x->last_layer};
     WEFT_TRY(weft_cp_cost_of(&out->cp, p, &o, m->choice->cp));
-    const double pairs = (double)p->B * weft_model_sequence_area(m->ask->config, p->T, p->mask.left >= 0) / m->choice->cp;
+    const double area = weft_model_sequence_area(m->ask->config, p->T, p->mask.left >= 0);
+    const double pairs = (double)p->B * area / m->choice->cp;
     const double blocks = (double)m->choice->cp / out->cp.head_ranks;
     const double seconds = 2.0 * pairs * p->H * (p->D + p->Dv) / m->profile->flops_per_second[p->prec];
     out->attention[0] = seconds + blocks * m->profile->attention_seconds;
@@ -206,11 +216,9 @@ static void add_passes(passes *to, const passes *x, double times)
 static double seconds_of(const passes *x) { return total(&x->forward) + total(&x->backward); }
 
 /* Inputs of layers go out under the forward pass and come in under the backward pass: what takes longer sticks out. */
-static void add_offload(const machine *m, weft_span layers, passes *x)
+static void add_offload(const machine *m, int stage, weft_span layers, passes *x)
 {
-    const weft_model_share share = {0, m->choice->tp, 0, m->choice->pp, m->choice->sequence_parallel};
-    const weft_model_options o = weft_plan_options(m->ask, m->choice);
-    if (!weft_model_offloads(m->ask->config, &share, &o)) return;
+    if (!weft__offloads(m->ask, m->choice, stage, m->micros)) return;
     const double row = (double)m->ask->config->C * m->system.stream;
     const double seconds =
         (double)(layers.end - layers.begin) * m->work.stream * row / m->profile->host_bytes_per_second;
@@ -231,7 +239,7 @@ static passes stage_of(const machine *m, const ends *e, int stage)
     }
     if (stage == 0) add_passes(&x, &e->embedding, 1);
     if (stage + 1 == m->choice->pp) add_passes(&x, &e->head, 1);
-    add_offload(m, here, &x);
+    add_offload(m, stage, here, &x);
     return x;
 }
 
@@ -255,7 +263,7 @@ static pipeline pipeline_of(const machine *m)
     return p;
 }
 
-/* ---- the step ------------------------------------------------------------------------------------------------------ */
+/* ---- the step ----------------------------------------------------------------------------------------------- */
 
 static void take(weft_plan_time *out, const parts *x, double times)
 {
@@ -268,8 +276,8 @@ static void take(weft_plan_time *out, const parts *x, double times)
 }
 
 /* Filling and draining goes through every other stage once. A period of two neighbours in 1F1B holds both of what they
- * send each other and has no slack, so a transfer shows once per micro-batch, and once per stage in each direction while
- * the pipeline fills and drains. */
+ * send each other and has no slack, so a transfer shows once per micro-batch, and once per stage in each direction
+ * while the pipeline fills and drains. */
 static void add_pipeline(const machine *m, const pipeline *p, weft_plan_time *out)
 {
     const int pp = m->choice->pp;
@@ -355,14 +363,14 @@ static double model_flops(const machine *m)
     return (double)n * weft_model_step_flops(c, T, area);
 }
 
-/* ---- the door ------------------------------------------------------------------------------------------------------ */
+/* ---- the door ----------------------------------------------------------------------------------------------- */
 
 static weft_status check(const weft_profile *profile, const weft_plan_ask *ask, const weft_layout_choice *c)
 {
     const int64_t L = ask->config->L;
     if (c->tp < 1 || c->cp < 1 || c->dp < 1 || c->pp < 1)
-        return weft_fail(WEFT_ERR_REFUSED, "tp %d x cp %d x dp %d x pp %d: each must be at least 1", c->tp, c->cp, c->dp,
-                         c->pp);
+        return weft_fail(WEFT_ERR_REFUSED, "tp %d x cp %d x dp %d x pp %d: each must be at least 1", c->tp, c->cp,
+                         c->dp, c->pp);
     if (c->pp > L)
         return weft_fail(WEFT_ERR_REFUSED, "pp %d: the model has %lld layers; a stage needs one", c->pp, (long long)L);
     if (c->sequence_parallel && c->tp == 1)
@@ -370,9 +378,9 @@ static weft_status check(const weft_profile *profile, const weft_plan_ask *ask, 
     if (c->keep_attention && c->recompute == WEFT_RECOMPUTE_NONE)
         return weft_fail(WEFT_ERR_REFUSED, "keeping attention's output could not act without recomputation");
     if (c->offload && !(profile->host_bytes_per_second > 0))
-        return weft_fail(WEFT_ERR_REFUSED, "the profile has no host_bytes_per_second: what offloading takes is unknown");
+        return weft_fail(WEFT_ERR_REFUSED, "what offloading takes is unknown: the profile has no host_bytes_per_second");
     if (c->fp8 && !(profile->fp8_flops_per_second > 0))
-        return weft_fail(WEFT_ERR_REFUSED, "the profile has no fp8_flops_per_second: this machine has no products in fp8");
+        return weft_fail(WEFT_ERR_REFUSED, "this machine has no products in fp8: no fp8_flops_per_second in its profile");
     return WEFT_OK;
 }
 
