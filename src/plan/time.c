@@ -378,9 +378,9 @@ static weft_status check(const weft_profile *profile, const weft_plan_ask *ask, 
     if (c->keep_attention && c->recompute == WEFT_RECOMPUTE_NONE)
         return weft_fail(WEFT_ERR_REFUSED, "keeping attention's output could not act without recomputation");
     if (c->offload && !(profile->host_bytes_per_second > 0))
-        return weft_fail(WEFT_ERR_REFUSED, "what offloading takes is unknown: the profile has no host_bytes_per_second");
+        return weft_fail(WEFT_ERR_REFUSED, "the profile has no host_bytes_per_second: offloading takes unknown time");
     if (c->fp8 && !(profile->fp8_flops_per_second > 0))
-        return weft_fail(WEFT_ERR_REFUSED, "this machine has no products in fp8: no fp8_flops_per_second in its profile");
+        return weft_fail(WEFT_ERR_REFUSED, "the profile has no fp8_flops_per_second: no products in fp8");
     return WEFT_OK;
 }
 
