@@ -362,6 +362,12 @@ int weft_opts_source(const weft_opts *o, const char *key)
 
 bool weft_opts_given(const weft_opts *o, const char *key) { return weft_opts_source(o, key) > 0; }
 
+const char *weft_opts_value(const weft_opts *o, const char *key, char *buf, size_t n)
+{
+    int i = weft__opt_by_key(o, key);
+    return i < 0 ? NULL : weft__opt_value_text(o, i, buf, n);
+}
+
 /* ---- the command line ----------------------------------------------------------------------------- */
 
 /* "key=value" after --set. */

@@ -51,6 +51,9 @@ weft_status weft_opts_set(weft_opts *o, const char *key_or_flag, const char *val
  * record of a run names every option, and must not contradict itself when it is read back. */
 int weft_opts_source(const weft_opts *o, const char *key);
 bool weft_opts_given(const weft_opts *o, const char *key); /* somebody asked for it */
+/* The value as text, as it would be given; NULL for a text that was not given, and for a key that the command does not
+ * have. buf: for numbers. */
+const char *weft_opts_value(const weft_opts *o, const char *key, char *buf, size_t n);
 /* For a page of `width` columns, 40 or more. */
 void weft_opts_help(const weft_opts *o, int width, weft_text *out);
 /* All values as YAML that reads back to the same values. */

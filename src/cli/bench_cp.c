@@ -121,6 +121,12 @@ static weft_status body(weft_cli *cli, weft_world *world)
     return st;
 }
 
-static const char *const uses[] = {"parallel.", "attention.make", "bench.", "run.", NULL};
+/* All that says how one sequence is cut; no other sizes of a mesh. */
+static const char *const uses[] = {
+    "parallel.cp", "parallel.cp_strategy", "parallel.cp_comm_type", "parallel.pcp_size", "parallel.dcp_size",
+    "parallel.cp_head_size", "parallel.cp_keep_heads", "parallel.cp_layout", "parallel.async_cp_comm",
+    "parallel.cp_aggregation_buffer_size", "parallel.cp_comm_dtype", "parallel.cp_grad_dtype", "parallel.fp8",
+    "parallel.peer_memory", "parallel.profile", "attention.make", "attention.dropout", "bench.format",
+    "bench.repeats", "bench.against", "run.", NULL};
 
 const weft_bench weft_bench_cp = {"cp", 2, false, uses, check, body};

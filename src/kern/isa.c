@@ -125,3 +125,11 @@ weft_isa weft_isa_best(void)
         if (weft_isa_available((weft_isa)i)) best = (weft_isa)i;
     return best;
 }
+
+bool weft_isa_roof(weft_isa isa, weft_prec prec, weft_roof_unit *out)
+{
+    *out = isa == WEFT_ISA_AVX2                              ? WEFT_ROOF_FMA256
+           : isa == WEFT_ISA_AMX && prec == WEFT_PREC_BF16 ? WEFT_ROOF_AMX_BF16
+                                                           : WEFT_ROOF_FMA512;
+    return isa > WEFT_ISA_REF && prec != WEFT_PREC_F64;
+}

@@ -30,6 +30,9 @@ bool weft_cpu_has_avx512_bf16(void);
 /* The strongest available one; the environment's WEFT_ISA=ref|avx2|avx512|amx lowers it (a bad value is
  * refused by weft_kern_init). */
 weft_isa weft_isa_best(void);
+/* The unit on which products and attention of a precision run with kernels of `isa` (16 bits without tiles are widened
+ * to fp32); false where there is none whose roof could be measured: fp64, reference kernels. LOCAL, pure */
+bool weft_isa_roof(weft_isa isa, weft_prec prec, weft_roof_unit *out);
 
 typedef struct weft_adamw_args {
     double lr, beta1, beta2, eps, weight_decay, c1, c2, gscale;

@@ -50,6 +50,20 @@ typedef struct weft_spike {
  * steps. A loss that is not finite is a spike of infinite score and is not taken in. LOCAL, pure in *s */
 bool weft_spike_step(weft_spike *s, double loss, double *z);
 
+/* Figures of a step as lights; a figure that is no number is bad. LOCAL, pure */
+typedef enum weft_light { WEFT_LIGHT_OK, WEFT_LIGHT_LOOK, WEFT_LIGHT_BAD } weft_light;
+typedef enum weft_light_kind {
+    WEFT_LIGHT_COMMUNICATION, /* share of the step with a transfer in flight */
+    WEFT_LIGHT_UTILISATION,   /* share of the step in kernels */
+    WEFT_LIGHT_MEMORY,        /* of the rank that holds most over the mean, less 1 */
+    WEFT_LIGHTS
+} weft_light_kind;
+weft_light weft_light_of(weft_light_kind kind, double x);
+const char *weft_light_name(weft_light_kind kind); /* "communication" */
+const char *weft_light_word(weft_light light);     /* "ok", "look", "bad" */
+/* Fine up to `fine`, bad past `bad`; of utilisation, which should be large, down to. */
+void weft_light_limits(weft_light_kind kind, double *fine, double *bad);
+
 typedef enum weft_step_phase {
     WEFT_STEP_DATA,      /* reads its sequences */
     WEFT_STEP_FORWARD,   /* one layer, or final norm, head and loss */

@@ -140,6 +140,22 @@ weft_status weft_plan_micros(const weft_plan_ask *ask, const weft_layout_choice 
 weft_status weft_plan_most_memory(weft_memory *out, const weft_kern *kern, weft_comm *any, const weft_plan_ask *ask,
                                   const weft_layout_choice *choice);
 
+/* ---- bytes that a rank sends in a step --------------------------------------------------------------------- */
+
+typedef enum weft_bytes_kind { /* by the groups over which they go */
+    WEFT_BYTES_TP,  /* rows and partial sums of layers, statistics of the loss, gradients that tp adds up */
+    WEFT_BYTES_CP,  /* keys, values and their gradients */
+    WEFT_BYTES_PP,  /* rows between stages, a tied embedding on both ends */
+    WEFT_BYTES_DP,  /* sums of gradients, and weights that others updated: over dp x cp */
+    WEFT_BYTES_ALL, /* numbers that all ranks share: the norm, imbalance */
+    WEFT_BYTES_KINDS
+} weft_bytes_kind;
+typedef struct weft_bytes { int64_t of[WEFT_BYTES_KINDS]; } weft_bytes;
+const char *weft_bytes_name(weft_bytes_kind kind); /* "tp" */
+int64_t weft_bytes_total(const weft_bytes *b);
+/* What this rank has sent so far over the groups of its mesh, as counted. LOCAL */
+void weft_bytes_count(const weft_mesh *mesh, weft_bytes *out);
+
 /* ---- the simulator ---------------------------------------------------------------------------------- */
 
 typedef struct weft_sim_ask { /* attention, layer after layer, forward and then backward, on simulated ranks */

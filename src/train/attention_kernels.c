@@ -66,15 +66,6 @@ static weft_status read_text(bench *b, weft_prec *prec, const char *text, char *
 
 /* ---- measuring ------------------------------------------------------------------------------------------- */
 
-static void choose_roof(bench *b, weft_prec prec)
-{
-    weft_isa isa = b->kern.isa;
-    b->has_roof = isa > WEFT_ISA_REF && prec != WEFT_PREC_F64;
-    b->unit = isa == WEFT_ISA_AVX2                            ? WEFT_ROOF_FMA256
-              : isa == WEFT_ISA_AMX && prec == WEFT_PREC_BF16 ? WEFT_ROOF_AMX_BF16
-                                                              : WEFT_ROOF_FMA512;
-}
-
 static double roof(const bench *b)
 {
     return b->has_roof ? weft_roof_measure(b->unit, &b->c.ctx->clock, b->c.ctx->threads, roof_seconds) : 0;
@@ -221,7 +212,7 @@ static weft_status run(bench *b, weft_run *r, const char *text, weft_kernel_benc
     WEFT_TRY(open_case(b, r, text));
     WEFT_TRY(weft__case_prepare(c));
     WEFT_TRY(weft_kern_init(&b->kern, r->isa));
-    choose_roof(b, r->prec);
+    b->has_roof = weft_isa_roof(b->kern.isa, r->prec, &b->unit);
     WEFT_TRY(weft_cp_plan_create(&b->plan, c->arena, &b->kern, c->comm, &c->problem, &r->cp));
     weft_status st = measure(b);
     if (st >= 0) settle(b, out);

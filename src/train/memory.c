@@ -14,29 +14,30 @@ typedef struct numbers { /* of one rank, as they are gathered */
     char host[WEFT_HOST_BYTES];
 } numbers;
 
-static weft_status plan_checkpoint(const weft_trainer *t, weft_arena *arena, weft_memory *out)
+static weft_status plan_checkpoint(const weft__memory_of *x, weft_arena *arena, weft_memory *out)
 {
+    const weft_engine *e = x->engine;
     int *writer = NULL, writers = 0;
     int64_t *bytes = NULL;
-    weft_comm *all = t->engine.mesh.all;
-    if (!t->optim) return WEFT_OK; /* an evaluation saves nothing */
-    WEFT_TRY(weft_run_writers(t->run, all, arena, &writer, &writers));
+    weft_comm *all = e->mesh.all;
+    if (!x->saves) return WEFT_OK;
+    WEFT_TRY(weft_run_writers(e->run, all, arena, &writer, &writers));
     WEFT_TRY(WEFT_NEW(arena, weft_comm_size(all), "report", &bytes));
-    WEFT_TRY(weft_run_checkpoint_bytes(t->run, &t->config, arena, writer, writers, weft_comm_size(all), bytes));
+    WEFT_TRY(weft_run_checkpoint_bytes(e->run, &e->config, arena, writer, writers, weft_comm_size(all), bytes));
     out->bytes[WEFT_MEMORY_CHECKPOINT] = bytes[weft_comm_rank(all)];
     return WEFT_OK;
 }
 
-static weft_status plan(const weft_trainer *t, weft_memory *out)
+static weft_status plan(const weft__memory_of *x, weft_memory *out)
 {
-    const weft_engine *e = &t->engine;
-    const weft_run_options *o = t->run->o;
-    const weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch * t->max_docs,
-                                    .micros = t->accumulation, .train = t->optim != NULL};
+    const weft_engine *e = x->engine;
+    const weft_run_options *o = e->run->o;
+    const weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = x->max_docs,
+                                    .micros = x->micros, .train = x->train};
     const weft_memory_ask ask = {
-        .config = &t->config, .options = weft_engine_model_options(t->run, &eo), .cp = e->mesh.size.cp,
-        .at = weft_plan_rank_of(&e->mesh, t->run->sequence_parallel, (int)o->zero_stage),
-        .threads = t->ctx->threads, .micros = t->accumulation,
+        .config = &e->config, .options = weft_engine_model_options(e->run, &eo), .cp = e->mesh.size.cp,
+        .at = weft_plan_rank_of(&e->mesh, e->run->sequence_parallel, (int)o->zero_stage),
+        .threads = e->ctx->threads, .micros = x->micros,
     };
     return weft_plan_memory(out, &e->kern, e->mesh.all, &ask);
 }
@@ -60,9 +61,21 @@ static int64_t sum(const int64_t *of)
     return all;
 }
 
+static void spread_of_totals(weft_memory_report *r, const numbers *of, int ranks)
+{
+    r->least_total = r->most_total = sum(of[0].counted);
+    for (int i = 0; i < ranks; i++) {
+        int64_t total = sum(of[i].counted);
+        r->least_total = weft_min_i64(r->least_total, total);
+        r->most_total = weft_max_i64(r->most_total, total);
+        r->mean_total += (double)total / ranks;
+    }
+}
+
 static void merge(weft_memory_report *r, const numbers *of, int ranks)
 {
     *r = (weft_memory_report){.ranks = ranks, .resident = of[0].resident, .least_resident = of[0].resident};
+    spread_of_totals(r, of, ranks);
     for (int i = 1; i < ranks; i++) {
         if (sum(of[i].counted) > sum(of[r->rank].counted)) r->rank = i;
         if (sum(of[i].planned) > sum(of[r->needs].planned)) r->needs = i;
@@ -104,22 +117,23 @@ static void find_tightest(weft_memory_report *r, numbers *of, int ranks)
     }
 }
 
-weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out)
+weft_status weft__memory_report(const weft__memory_of *x, weft_memory_report *out)
 {
-    weft_comm *all = t->engine.mesh.all;
+    weft_ctx *ctx = x->engine->ctx;
+    weft_comm *all = x->engine->mesh.all;
     int ranks = weft_comm_size(all), me = weft_comm_rank(all);
     weft_memory counted, planned;
     numbers *of = NULL;
     size_t *bytes = NULL;
     weft_arena *arena = NULL;
-    weft_memory_count(&t->ctx->mem, &counted);
-    counted.file = weft_model_file_bytes(t->engine.model);
-    weft_status st = weft_arena_create(&arena, &t->ctx->mem, "memory report", NULL);
+    weft_memory_count(&ctx->mem, &counted);
+    counted.file = weft_model_file_bytes(x->engine->model);
+    weft_status st = weft_arena_create(&arena, &ctx->mem, "memory report", NULL);
     if (st >= 0) st = WEFT_NEW0(arena, ranks, "report", &of);
     if (st >= 0) st = WEFT_NEW(arena, ranks, "report", &bytes);
-    if (st >= 0) st = plan(t, &planned);
+    if (st >= 0) st = plan(x, &planned);
     st = weft_agree(all, st);
-    if (st >= 0) st = weft_agree(all, plan_checkpoint(t, arena, &planned));
+    if (st >= 0) st = weft_agree(all, plan_checkpoint(x, arena, &planned));
     if (st >= 0) {
         for (int i = 0; i < ranks; i++) bytes[i] = sizeof *of;
         copy_in(of[me].counted, &counted);
@@ -138,4 +152,12 @@ weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out)
     }
     weft_arena_destroy(arena);
     return st;
+}
+
+weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out)
+{
+    const bool train = t->optim != NULL; /* an evaluation saves nothing */
+    const weft__memory_of x = {.engine = &t->engine, .max_docs = t->run->o->micro_batch * t->max_docs,
+                               .micros = t->accumulation, .train = train, .saves = train};
+    return weft__memory_report(&x, out);
 }

@@ -58,17 +58,17 @@ static const weft_opt table[] = {
     {"parallel.profile", "profile", NULL, WEFT_OPT_TEXT, OFF(profile), NULL, NULL, NO_LIMIT,
      "rates of the machine, for auto: a name (h100-ib) or a file of weft bench profile (default: plain ones)", CUT},
     {"parallel.dp", "data-parallel-size", "dp", WEFT_OPT_INT, OFF(dp), "1", NULL, 1, 4096,
-     "groups of ranks that work on different sequences", T | E | V},
+     "groups of ranks that work on different sequences", T | E | V | B},
     {"parallel.tp", "tensor-model-parallel-size", "tp", WEFT_OPT_INT, OFF(tp), "1", NULL, 1, 4096,
-     "ranks over which the heads, columns and vocabulary of each layer are dealt", T | E | V},
+     "ranks over which the heads, columns and vocabulary of each layer are dealt", T | E | V | B},
     {"parallel.pp", "pipeline-model-parallel-size", "pp", WEFT_OPT_INT, OFF(pp), "1", NULL, 1, 4096,
-     "stages of a pipeline, each with a part of the layers", T | E | V},
+     "stages of a pipeline, each with a part of the layers", T | E | V | B},
     {"parallel.sequence_parallel", "sequence-parallel", NULL, WEFT_OPT_BOOL, OFF(sequence_parallel), "false", NULL,
      NO_LIMIT, "with --tp: the ranks of a layer share norms and residual stream, too, each with some of the rows",
-     T | E | V},
+     T | E | V | B},
     {"parallel.rank_order", "rank-order", NULL, WEFT_OPT_TEXT, OFF(rank_order), "tp-cp-dp-pp", NULL, NO_LIMIT,
      "which ranks are neighbours: tp, cp, dp and pp, the fastest first (weft info --groups shows what comes of it)",
-     T | E | V},
+     T | E | V | B},
 
     {"model.dir", "model", NULL, WEFT_OPT_TEXT, OFF(model_dir), NULL, NULL, NO_LIMIT,
      "start from the weights of this Hugging Face directory", T},
@@ -115,7 +115,7 @@ static const weft_opt table[] = {
     {"train.micro_batch_size", "micro-batch-size", NULL, WEFT_OPT_INT, OFF(micro_batch), "1", NULL, 1, 1 << 20,
      "sequences per forward pass B (weft verify: all of a rank unless given)", T | E | V | B},
     {"train.global_batch_size", "global-batch-size", NULL, WEFT_OPT_INT, OFF(global_batch), "0", NULL, 0, 1 << 24,
-     "sequences per step (0: micro-batch x dp)", T},
+     "sequences per step (0: micro-batch x dp)", T | B},
     {"train.attention_dropout", "attention-dropout", NULL, WEFT_OPT_REAL, OFF(attention_dropout),
      "0", NULL, 0, 0.999999,
      "dropout of attention probabilities in training, by address: the same on any number of ranks", T},
@@ -175,10 +175,10 @@ static const weft_opt table[] = {
 
     {"optim.zero_stage", "zero-stage", "zero", WEFT_OPT_INT, OFF(zero_stage), "1", NULL, 0, 1,
      "ZeRO: 1 keeps moments of a slice on each rank of dp x cp, which updates it; 0 all on every rank (same bits)",
-     T | V},
+     T | V | B},
     {"optim.overlap_grad_reduce", "overlap-grad-reduce", NULL, WEFT_OPT_BOOL, OFF(overlap_grad_reduce), "true", NULL,
      NO_LIMIT, "sum gradients over ranks while backward goes on (--no-overlap-grad-reduce: afterwards, same bits)",
-     T | V},
+     T | V | B},
 
     {"eval.interval", "eval-interval", NULL, WEFT_OPT_INT, OFF(eval_interval), "0", NULL, 0, 1e12,
      "evaluate every so many steps (0: at the end only)", T},
@@ -240,6 +240,8 @@ static const weft_opt table[] = {
      "how benches, and info --groups and --memory, print their table", B | WEFT_CMD_INFO},
     {"bench.repeats", "repeats", NULL, WEFT_OPT_INT, OFF(bench_repeats), "0", NULL, 0, WEFT_BENCH_REPEATS_MAX,
      "measure so many times (0: by the time that it takes)", B},
+    {"bench.sweep", "sweep", NULL, WEFT_OPT_TEXT, OFF(bench_sweep), NULL, NULL, NO_LIMIT,
+     "bench step: one job after the other with these sizes, as cp=1,2,4 (or tp=, dp=, pp=): how a step scales", B},
     {"bench.against", "against", NULL, WEFT_OPT_ENUM, OFF(bench_against), "none", "none|own|whole", NO_LIMIT,
      "bench cp: beside the layer, each rank's own queries with all keys at hand (own), or all of it on one rank "
      "(whole)", B},
@@ -325,7 +327,7 @@ static weft_status resolve_mesh(weft_run *run, const weft_run_options *o, int64_
     run->mesh = (weft_mesh_shape){.tp = (int)size[0], .cp = (int)size[1], .dp = (int)size[2], .pp = (int)size[3]};
     if (o->rank_order) WEFT_TRY(weft_mesh_order_parse(o->rank_order, &run->mesh.order));
     run->sequence_parallel = o->sequence_parallel;
-    if (o->sequence_parallel && run->mesh.tp == 1)
+    if (o->sequence_parallel && run->mesh.tp == 1 && !o->bench_sweep) /* a sweep's sizes come later */
         return weft_fail(WEFT_ERR_REFUSED, "--sequence-parallel deals rows over the tensor-parallel ranks, and there "
                          "is one; give --tp 2 or more, or leave it out (--cp cuts the sequence)");
     return WEFT_OK;

@@ -133,34 +133,6 @@ static void fill_record(weft_trainer *t, weft_record *r, const moment *begin)
     r->eta_seconds = r->seconds * (double)(o->steps - t->step);
 }
 
-/* How much of the layers' heads is here: a stage may have a layer more than another, a rank of tp a head more. */
-static double own_heads(const weft_engine *e)
-{
-    weft_span layers = weft_model_cut(e->config.L, e->mesh.size.pp, e->mesh.at.pp);
-    weft_span heads = weft_model_cut(e->config.H, e->mesh.size.tp, e->mesh.at.tp);
-    return (double)(layers.end - layers.begin) * (double)(heads.end - heads.begin);
-}
-
-/* The largest over the mean of what the ranks spent in attention kernels, and of the visible area times the layers and
- * heads that saw it. In every micro-batch the ranks of a context group wait for the busiest of them, so a rank that is
- * busy in one does not make up for another that is in the next; groups wait for the group with most when all are done.
- * COLLECTIVE */
-static weft_status measure_imbalance(weft_trainer *t, double before, weft_record *r)
-{
-    double seconds = t->ctx->attention_seconds - before, area = 0, busiest = 0, heads = own_heads(&t->engine);
-    weft_comm *all = t->engine.mesh.all;
-    for (int64_t a = 0; a < t->accumulation; a++) area += t->area[a];
-    WEFT_TRY(weft_all_reduce(t->engine.mesh.cp, t->area, t->accumulation, WEFT_F64, WEFT_MAX));
-    for (int64_t a = 0; a < t->accumulation; a++) busiest += t->area[a];
-    double sum[2] = {seconds, area * heads}, most[2] = {seconds, busiest * heads};
-    WEFT_TRY(weft_all_reduce(all, sum, 2, WEFT_F64, WEFT_SUM));
-    WEFT_TRY(weft_all_reduce(all, most, 2, WEFT_F64, WEFT_MAX));
-    int ranks = weft_comm_size(all);
-    r->imbalance_time = sum[0] > 0 ? most[0] * ranks / sum[0] : 1;
-    r->imbalance = sum[1] > 0 ? most[1] * ranks / sum[1] : 1;
-    return WEFT_OK;
-}
-
 /* What the next step, or a run that goes on from here, begins with. */
 static void advance(weft_trainer *t, const weft_record *r)
 {
@@ -192,7 +164,8 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
         r->loss = nll / (double)r->valid_tokens;
         WEFT_TRY(update(t, r));
     }
-    WEFT_TRY(measure_imbalance(t, attention, r));
+    WEFT_TRY(weft__imbalance(&t->engine, t->area, t->accumulation, t->ctx->attention_seconds - attention, &r->imbalance,
+                             &r->imbalance_time));
     weft__watch_end(t);
     advance(t, r);
     fill_record(t, r, &begin);

@@ -54,7 +54,7 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     const char *run_name, *run_root;
     bool overwrite;
 
-    const char *make, *bench_format, *bench_against;
+    const char *make, *bench_format, *bench_against, *bench_sweep;
     int64_t bench_repeats, spot;
     double dropout;
 
@@ -279,6 +279,8 @@ typedef struct weft_memory_report {
     int rank;                      /* the rank that holds most */
     weft_memory counted, planned;  /* peaks of its account so far; what weft_plan_memory says of it */
     weft_memory least, most;       /* of all ranks, kind by kind */
+    int64_t least_total, most_total; /* of one rank, all kinds together */
+    double mean_total;
     weft_memory own, own_planned;  /* of this rank; all else is the same on all ranks */
     int64_t resident, least_resident; /* of processes: the largest, the smallest; of threads, of all of them together */
 } weft_memory_report;
@@ -367,19 +369,30 @@ weft_status weft_bench_kernels_check(weft_ctx *ctx, const weft_run *run, const c
  * COLLECTIVE */
 weft_status weft_bench_kernels(weft_world *world, const weft_run *run, const char *text, weft_kernel_bench *out);
 
-/* A training step on random tokens, by parts. */
+/* A training step on random tokens. Figures of steps are means over the steps that count, shares are of their time. */
 typedef struct weft_step_bench {
-    double seconds, spread;              /* median of the steps; between their quartiles, relative to it */
-    double part[WEFT_PARTS];             /* seconds of the median step; they add up to `seconds` */
-    double products_alone;               /* the same products, in order, with nothing between them */
-    int64_t products, repeats, params, tokens;
-    int threads;
-    double flops;                        /* of a step, weft_model_step_flops */
-    double memory_bytes, resident_bytes, file_bytes; /* file: of offloaded inputs */
+    int ranks, threads;                  /* threads of each */
+    bool crowded;                        /* more threads than processors */
+    int64_t repeats, params, tokens;     /* steps that count; of the model; of the whole job in a step, each once */
+    double seconds, spread;              /* of the slowest rank of each step; between their quartiles, relative to it */
+    int slowest;                         /* the rank that waited least for others */
+    double part[WEFT_PARTS], mean[WEFT_PARTS]; /* seconds by part: of that rank, which add up to its step; of all */
+    double flight, flight_most;          /* share with a transfer under way: of all ranks on average, at most */
+    double exposed, exposed_most;        /* share that a rank stood still for one */
+    double kernels;                      /* share in kernels: in all parts that are work */
+    double flops, roof;                  /* of a step (weft_model_step_flops); per second, of all threads; 0: none */
+    const char *roof_name;
+    double imbalance, imbalance_time;    /* as in a weft_record */
+    weft_bytes sent;                     /* by the rank that sent most, per step */
+    weft_memory_report memory;
+    double peak_bytes, file_bytes;       /* of the rank with most; file: of offloaded inputs */
     double loss;                         /* of the last step: nothing was optimised away */
+    int64_t products;                    /* of one rank alone: of a step; */
+    double products_alone;               /* seconds of the same products, in order, with nothing between them */
     weft_text plan;                      /* the caller frees it */
 } weft_step_bench;
-/* The model and batch of run->o, one rank. COLLECTIVE */
+/* The model and batch of run->o, on the ranks of the world. Without run->o->bench_repeats ten steps, of which the last
+ * five count. COLLECTIVE */
 weft_status weft_bench_step_run(weft_world *world, const weft_run *run, weft_step_bench *out);
 
 /* `weft attention CASE`: one attention problem, forward and backward, on the ranks of the world. COLLECTIVE */

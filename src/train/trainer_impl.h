@@ -56,6 +56,20 @@ weft_status weft__numerics_judge(weft_trainer *t, weft_record *r);
 /* With r->grad_norm: a norm that is not finite leaves the step out (dynamic loss scale). LOCAL, alike on all ranks */
 weft_status weft__numerics_norm(weft_trainer *t, weft_record *r);
 
+/* memory.c: what the ranks of an engine hold, beside what is planned for such a run. COLLECTIVE over the world */
+typedef struct weft__memory_of {
+    const weft_engine *engine;
+    int64_t max_docs, micros; /* documents of a micro-batch at most; micro-batches of a step on a rank */
+    bool train, saves;        /* saves: keeps memory for checkpoints */
+} weft__memory_of;
+weft_status weft__memory_report(const weft__memory_of *x, weft_memory_report *out);
+
+/* imbalance.c: the largest over the mean of what the ranks spent in attention kernels in a step, *in_time, and of the
+ * visible area times the layers and heads that saw it, *in_area. area[micros]: this rank's, by micro-batch; used up.
+ * COLLECTIVE over the world */
+weft_status weft__imbalance(const weft_engine *e, double *area, int64_t micros, double seconds, double *in_area,
+                            double *in_time);
+
 /* watch.c: that a phase other than the passes begins; that a layer does, or a wait, as the `at` of a weft_pipeline_job;
  * that the step is over. LOCAL */
 void weft__watch_at(const weft_trainer *t, weft_step_phase phase);
