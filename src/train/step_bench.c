@@ -79,7 +79,6 @@ static weft_status open(bench *b, weft_world *world)
     WEFT_TRY(weft_pipeline_create(&b->pipeline, &b->engine, b->micros));
     draw_tokens(b, config.V);
     weft_model_init_weights(b->engine.model, (uint64_t)o->seed);
-    weft_model_weights_changed(b->engine.model);
     const weft_optim_options oo = {.lr = o->lr,
                                    .beta1 = o->beta1,
                                    .beta2 = o->beta2,
