@@ -98,6 +98,10 @@ typedef struct weft_plan_ask { /* a training step, however it will be laid over 
     int threads;                 /* of a rank */
     bool overlap_gradients;      /* sums of gradients travel while backward goes on */
     const weft_plan_system *system; /* NULL: Weft itself */
+    /* what rules of other systems are about (target.h); nothing here changes memory or time */
+    const weft_docs *docs;       /* packed into the sequences; NULL: one document each */
+    bool padding;                /* sequences end in tokens that a mask hides */
+    bool sinks;                  /* attention has learned sinks */
 } weft_plan_ask;
 
 /* Seconds in which the busiest rank does, or waits for, each of these; what is hidden behind something else counts as

@@ -87,7 +87,8 @@ const weft_target weft_target_weft = {
     .flags = weft_flags,
 };
 
-static const weft_target *const targets[] = {&weft_target_weft};
+static const weft_target *const targets[] = {&weft_target_weft, &weft_target_megatron, &weft_target_torchtitan,
+                                             &weft_target_deepspeed};
 enum { TARGETS = sizeof targets / sizeof *targets };
 
 const weft_target *const *weft_targets(int *n)

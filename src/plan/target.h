@@ -23,7 +23,7 @@ typedef struct weft_target {
     void (*flags)(const weft_plan_ask *ask, const weft_layout_choice *choice, weft_text *out);
 } weft_target;
 
-extern const weft_target weft_target_weft;
+extern const weft_target weft_target_weft, weft_target_megatron, weft_target_torchtitan, weft_target_deepspeed;
 const weft_target *const *weft_targets(int *n);
 /* Refuses a name that is none's, with those there are. LOCAL */
 weft_status weft_target_find(const weft_target **out, const char *name);
