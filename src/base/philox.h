@@ -19,7 +19,8 @@ typedef struct { uint32_t w[4]; } weft_philox_out;
 typedef enum {
     WEFT_SITE_INIT, WEFT_SITE_ORDER, WEFT_SITE_SAMPLE, WEFT_SITE_DROP_EMBED, WEFT_SITE_DROP_ATTENTION,
     WEFT_SITE_DROP_RESIDUAL, /* what attention adds to the residual stream */
-    WEFT_SITE_DROP_MLP       /* what the feed-forward adds to it */
+    WEFT_SITE_DROP_MLP,      /* what the feed-forward adds to it */
+    WEFT_SITE_JITTER         /* of simulated kernels: their number in words 0 and 1, the rank in word 2 */
 } weft_site;
 
 static inline uint32_t weft_philox_word2(uint32_t sample, uint32_t head) { return (sample & 0xffffu) | (head << 16); }

@@ -200,6 +200,34 @@ weft_status weft_parse_f64(const char *s, double *out)
     return WEFT_OK;
 }
 
+static weft_status parse_part(const char *s, size_t n, int64_t *out)
+{
+    char word[32];
+    if (n >= sizeof word) return weft_fail(WEFT_ERR_REFUSED, "a number of %zu letters is none", n);
+    memcpy(word, s, n);
+    word[n] = 0;
+    return weft_parse_i64(word, out);
+}
+
+weft_status weft_parse_numbers(const char *s, weft_numbers *range, int max, int *n)
+{
+    for (*n = 0;; s++) {
+        const size_t len = strcspn(s, ",");
+        const char *dash = len ? memchr(s + 1, '-', len - 1) : NULL; /* what comes first is a sign */
+        const size_t first = dash ? (size_t)(dash - s) : len;
+        weft_numbers r;
+        if (*n == max) return weft_fail(WEFT_ERR_REFUSED, "more than %d numbers and ranges", max);
+        WEFT_TRY(parse_part(s, first, &r.first));
+        r.last = r.first;
+        if (dash) WEFT_TRY(parse_part(dash + 1, len - first - 1, &r.last));
+        if (r.last < r.first)
+            return weft_fail(WEFT_ERR_REFUSED, "%lld-%lld runs backwards", (long long)r.first, (long long)r.last);
+        range[(*n)++] = r;
+        s += len;
+        if (!*s) return WEFT_OK;
+    }
+}
+
 const char *weft_format_bytes(double bytes, char *buf, size_t n)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

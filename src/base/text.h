@@ -36,6 +36,9 @@ weft_status weft_parse_i64(const char *s, int64_t *out);
 /* A number from 0 to 2^31 - 1 in the environment; advice: what to do about anything else. */
 weft_status weft_env_number(const char *name, const char *advice, int *out);
 weft_status weft_parse_f64(const char *s, double *out);
+/* "0,4-7" into at most `max` ranges. Refuses words that are no numbers, and what runs backwards. */
+typedef struct weft_numbers { int64_t first, last; } weft_numbers;
+weft_status weft_parse_numbers(const char *s, weft_numbers *range, int max, int *n);
 
 /* "3.21 GiB" into buf. */
 const char *weft_format_bytes(double bytes, char *buf, size_t n);

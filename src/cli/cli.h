@@ -66,6 +66,8 @@ void weft_print_prose(FILE *to, const char *lines, int left);
 /* Results, folded on terminals only. */
 void weft_print_lines(const char *lines, int left);
 void weft_add_json_text(weft_text *t, const char *s); /* as a string of JSON */
+/* "12.3 ms" into buf, which it returns. */
+const char *weft_short_seconds(double s, char buf[16]);
 void weft_print_json_text(const char *s);             /* the same, to the standard output */
 void weft_print_json_real(const char *key, double x, int digits); /* , "key": number (weft_format_json) */
 /* The same as weft_print_lines from a format; left is WEFT_FOLD_UNDER. */
@@ -74,6 +76,13 @@ void weft_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* print_memory.c: a line of what is planned, for the table at the start; a table of what was held. */
 void weft_add_memory_plan(const weft_memory_report *r, weft_text *t);
 void weft_print_memory(const weft_memory_report *r);
+
+typedef struct weft_sim_cost { /* one line of weft sim, with and without what disturbs */
+    const char *strategy;
+    weft_layout layout;
+    const weft_sim_result *calm, *disturbed;
+} weft_sim_cost;
+void weft_print_sim_costs(const weft_sim_cost *list, int n, int layers); /* sim_cost.c */
 
 /* cmd_info.c: the attention of training with these options, and of part t of tp (weft_model_cut of the heads); H 0
  * where a part has none. LOCAL */

@@ -9,6 +9,7 @@ typedef struct entry { /* one strategy with one layout */
     const char *strategy;
     weft_layout layout;
     weft_sim_result result;
+    weft_sim_result calm;  /* the same without what disturbs, when something does */
     weft_status status;
     char refusal[300];
 } entry;
@@ -22,9 +23,9 @@ typedef struct request {
     weft_sim_ask ask;      /* but for strategy and layout */
     weft_docs docs;
     int64_t first_layer, last_layer; /* of the model, that have this attention */
-    int traced[RANKS_MAX];
     entry *list;
     int n, best;           /* best: -1 none */
+    weft_text disturbed;   /* in words; empty: nothing is */
 } request;
 
 /* ---- what is asked for ------------------------------------------------------------------------------------ */
@@ -102,44 +103,16 @@ static weft_status make_list(request *q)
     return WEFT_OK;
 }
 
-/* "4-7" or "4" */
-static weft_status rank_range(const char *text, const char *word, int ranks, bool clip, int64_t *first, int64_t *last)
-{
-    char *dash = *word ? strchr(word + 1, '-') : NULL; /* what comes first is a sign */
-    if (dash) *dash = 0;
-    weft_status st = weft_parse_i64(word, first);
-    *last = *first;
-    if (st >= 0 && dash) st = weft_parse_i64(dash + 1, last);
-    if (st < 0) return weft_fail_at(st, "--trace-ranks %s: ", text);
-    if (clip && *last >= ranks) *last = ranks - 1;
-    if (*first < 0 || *first >= ranks || *last >= ranks)
-        return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks %s: there are ranks 0 to %d", text, ranks - 1);
-    if (*last >= *first) return WEFT_OK;
-    return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks %s: %lld-%lld runs backwards", text, (long long)*first,
-                     (long long)*last);
-}
-
-/* "0,4-7" */
 static weft_status traced_ranks(request *q)
 {
     const weft_run_options *o = &q->cli->options;
-    const char *word[NAMES];
-    int n, ranks = q->ask.cp * q->ask.groups;
-    bool given = weft_opts_given(&q->cli->opts, "sim.trace_ranks");
-    if (!o->sim_trace && given) return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks could not act without --trace FILE");
+    int *traced;
+    if (!o->sim_trace && weft_opts_given(&q->cli->opts, "trace.ranks"))
+        return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks could not act without --trace FILE");
     if (!o->sim_trace) return WEFT_OK;
     WEFT_TRY(weft_writer_check(o->sim_trace));
-    WEFT_TRY(split(q->arena, o->sim_trace_ranks, "--trace-ranks", word, NAMES, &n));
-    for (int i = 0; i < n; i++) {
-        int64_t first = 0, last = 0;
-        WEFT_TRY(rank_range(o->sim_trace_ranks, word[i], ranks, !given, &first, &last));
-        for (int64_t r = first; r <= last; r++) {
-            if (q->ask.n_traced == RANKS_MAX)
-                return weft_fail(WEFT_ERR_REFUSED, "--trace-ranks: more than %d ranks", RANKS_MAX);
-            q->traced[q->ask.n_traced++] = (int)r;
-        }
-    }
-    q->ask.traced = q->traced;
+    WEFT_TRY(weft_run_traced_ranks(&q->cli->opts, o, q->ask.cp * q->ask.groups, q->arena, &traced, &q->ask.n_traced));
+    q->ask.traced = traced;
     return WEFT_OK;
 }
 
@@ -192,12 +165,26 @@ static weft_status make_ask(request *q)
     return traced_ranks(q);
 }
 
+static weft_status disturb(request *q)
+{
+    const weft_run_options *o = &q->cli->options;
+    const int ranks = q->ask.cp * q->ask.groups;
+    const bool one_node = q->profile.node_ranks == 0 || q->profile.node_ranks >= ranks;
+    weft_sim_disturb *d = &q->ask.disturb;
+    WEFT_TRY(weft_sim_disturb_parse(d, q->arena, o->sim_slow_rank, o->sim_slow_link, ranks, one_node));
+    d->jitter = o->sim_jitter;
+    d->seed = (uint64_t)o->seed;
+    weft_sim_disturb_text(d, ranks, &q->disturbed);
+    return WEFT_OK;
+}
+
 static weft_status open_request(request *q, const weft_cli *cli, weft_arena *arena)
 {
     q->cli = cli;
     q->arena = arena;
     q->best = -1;
     WEFT_TRY(make_ask(q));
+    WEFT_TRY(disturb(q));
     return make_list(q);
 }
 
@@ -214,12 +201,22 @@ static weft_status run_entry(request *q, entry *e, weft_text *trace)
     return weft_simulate(&e->result, &ask);
 }
 
+static weft_status run_calm(request *q, entry *e)
+{
+    weft_sim_ask ask = q->ask;
+    ask.options.strategy = e->strategy;
+    ask.problem.layout = e->layout;
+    ask.disturb = (weft_sim_disturb){0};
+    return weft_simulate(&e->calm, &ask);
+}
+
 /* A refusal is a line of the table, unless there is nothing else to say; any other failure ends the command. */
 static weft_status run_list(request *q)
 {
     for (int i = 0; i < q->n; i++) {
         entry *e = &q->list[i];
         e->status = run_entry(q, e, NULL);
+        if (e->status == WEFT_OK && q->disturbed.len) WEFT_TRY(run_calm(q, e));
         if (e->status != WEFT_OK && (e->status != WEFT_ERR_REFUSED || q->n == 1)) return e->status;
         if (e->status != WEFT_OK) snprintf(e->refusal, sizeof e->refusal, "%s", weft_last_error());
         else if (q->best < 0 || total(e) < total(&q->list[q->best])) q->best = i;
@@ -250,16 +247,6 @@ static weft_status write_trace(request *q, weft_chrome_told *told)
 }
 
 /* ---- the table ---------------------------------------------------------------------------------------------- */
-
-/* "12.3 ms" */
-static const char *seconds_text(double s, char buf[16])
-{
-    static const struct { double unit; const char *name; } units[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
-    int i = s >= 0.9995 || s == 0 ? 0 : s >= 0.9995e-3 ? 1 : 2;
-    double x = s / units[i].unit;
-    snprintf(buf, 16, "%.*f %s", x >= 99.95 ? 0 : x >= 9.995 ? 1 : 2, x, units[i].name);
-    return buf;
-}
 
 /* "172M", in powers of 1024 */
 static const char *bytes_text(double b, char buf[16])
@@ -301,8 +288,8 @@ static void print_entry(const request *q, const entry *e)
     summary s = summarise(e);
     printf("%c %-12s %-10s %7s %7s %4.0f%% %4.1f%% %6s %6.0f %6s %5.2f\n", e == &q->list[q->best] ? '*' : ' ',
            e->strategy, weft_layout_text(e->layout, layout, sizeof layout),
-           seconds_text(e->result.forward_seconds / layers, forward),
-           seconds_text(e->result.backward_seconds / layers, backward), 100 * s.compute, 100 * s.exposed,
+           weft_short_seconds(e->result.forward_seconds / layers, forward),
+           weft_short_seconds(e->result.backward_seconds / layers, backward), 100 * s.compute, 100 * s.exposed,
            bytes_text(s.sent / layers, sent), s.messages / layers, bytes_text(s.memory, memory), s.imbalance);
 }
 
@@ -322,8 +309,29 @@ static void print_head(const request *q)
     printf("\nrates      %s; attention %.3g Tflop/s, backward x%.3g,\n",
            q->cli->run.cp.profile ? "of the profile" : "of a plain machine",
            q->profile.flops_per_second[p->prec] * 1e-12, q->profile.backward_factor);
-    printf("           links %s/s, %s\n\n", weft_format_bytes(q->profile.link_bytes_per_second, rate, sizeof rate),
+    printf("           links %s/s, %s\n", weft_format_bytes(q->profile.link_bytes_per_second, rate, sizeof rate),
            q->ask.needs_poll ? "transfers begin when both ranks look" : "transfers need no rank");
+    if (q->disturbed.len) {
+        weft_text t = {0};
+        weft_text_add_under(&t, "disturbed  ", q->disturbed.data);
+        weft_print_prose(stdout, t.data ? t.data : "", 11);
+        weft_text_free(&t);
+    }
+    printf("\n");
+}
+
+static weft_status print_costs(const request *q)
+{
+    weft_sim_cost *c;
+    int n = 0;
+    if (!q->disturbed.len) return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(q->arena, q->n, "costs", &c));
+    for (int i = 0; i < q->n; i++) {
+        const entry *e = &q->list[i];
+        if (e->status == WEFT_OK) c[n++] = (weft_sim_cost){e->strategy, e->layout, &e->calm, &e->result};
+    }
+    weft_print_sim_costs(c, n, q->ask.layers);
+    return WEFT_OK;
 }
 
 static void print_plans(const request *q)
@@ -342,7 +350,7 @@ static void print_plans(const request *q)
     weft_text_free(&t);
 }
 
-static void print_table(const request *q)
+static weft_status print_table(const request *q)
 {
     print_head(q);
     printf("  %-12s %-10s %7s %7s %5s %5s %6s %6s %6s %5s\n", "strategy", "layout", "forward", "back", "comp.", "stand",
@@ -352,7 +360,9 @@ static void print_table(const request *q)
     printf("\nOf one layer: time until the last rank was done; shares of it in which ranks\n"
            "computed and stood still, on average; bytes and messages of the busiest rank.\n"
            "memory: the plan's buffers; imbal: largest compute time / mean; * the fastest.\n");
+    WEFT_TRY(print_costs(q));
     print_plans(q);
+    return WEFT_OK;
 }
 
 /* ---- the command -------------------------------------------------------------------------------------------- */
@@ -364,7 +374,7 @@ static weft_status sim_body(weft_cli *cli, weft_world *world)
     WEFT_TRY(WEFT_NEW0(cli->arena, 1, "simulation", &q));
     WEFT_TRY(open_request(q, cli, cli->arena));
     weft_status st = run_list(q);
-    if (st == WEFT_OK) print_table(q);
+    if (st == WEFT_OK) st = print_table(q);
     if (st == WEFT_OK && cli->options.sim_trace) {
         weft_chrome_told told;
         st = write_trace(q, &told);
@@ -374,7 +384,11 @@ static weft_status sim_body(weft_cli *cli, weft_world *world)
             printf("its first %lld events did not fit: a rank keeps its last %d\n", (long long)told.lost,
                    WEFT_TRACE_EVENTS);
     }
-    for (int i = 0; i < q->n; i++) weft_sim_result_free(&q->list[i].result);
+    for (int i = 0; i < q->n; i++) {
+        weft_sim_result_free(&q->list[i].result);
+        weft_sim_result_free(&q->list[i].calm);
+    }
+    weft_text_free(&q->disturbed);
     return st;
 }
 

@@ -78,3 +78,13 @@ void weft_say(const char *fmt, ...)
     weft_print_lines(t.data ? t.data : "", WEFT_FOLD_UNDER);
     weft_text_free(&t);
 }
+
+/* "12.3 ms" */
+const char *weft_short_seconds(double s, char buf[16])
+{
+    static const struct { double unit; const char *name; } units[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
+    int i = s >= 0.9995 || s == 0 ? 0 : s >= 0.9995e-3 ? 1 : 2;
+    double x = s / units[i].unit;
+    snprintf(buf, 16, "%.*f %s", x >= 99.95 ? 0 : x >= 9.995 ? 1 : 2, x, units[i].name);
+    return buf;
+}

@@ -42,6 +42,10 @@ weft_status weft_run_threads(int ranks, weft_rank_fn fn, void *ud);
  * simulated time, which grows by what kernels charge and by waiting for transfers; nothing else takes time. The same
  * call gives the same times in every run. A send completes only against a posted receive, and a dead-lock is an error
  * that every rank gets, naming the ranks that wait for each other. */
+typedef struct weft_sim_slow_link { /* of two ranks, both ways; b -1: all of rank a's */
+    int a, b;
+    double factor; /* by which its bytes take longer, >= 1 */
+} weft_sim_slow_link;
 typedef struct weft_sim_model {
     double post_seconds;          /* what posting a send or a receive costs its rank */
     double latency_seconds, link_bytes_per_second; /* of one transfer between nodes, one way */
@@ -53,6 +57,8 @@ typedef struct weft_sim_model {
                                      posted */
     bool no_memory;               /* weft_world_buffers gives addresses without memory, for kernels that only charge
                                      time */
+    const weft_sim_slow_link *slow; /* [slow_links], each once */
+    int slow_links;
 } weft_sim_model;
 /* as weft_run_threads. LOCAL */
 weft_status weft_run_sim(int ranks, const weft_sim_model *model, weft_rank_fn fn, void *ud);

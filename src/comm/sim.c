@@ -8,6 +8,8 @@
  *   arrives    latency later, and enters when the receiver's port has taken all that arrived before:
  *              enter = max(begin + latency, in_free), which it keeps for n / port seconds;
  *   ends       at enter + n / min(link, port), for both ranks.
+ * A slow link of two ranks (model.slow) serves one transfer after the other, too: it is what the sender's port waits
+ * for. Where all links of a rank are slow, its ports are.
  * Ports serve one transfer after the other. Rejected: sharing a port's rate among its transfers, which is nearer to
  * some networks, but every begin and end would change the end of all others of both ports: P^3 steps for a
  * gather among P ranks. A port is busy for the same time either way.
@@ -123,6 +125,24 @@ static path path_of(const weft_sim_model *m, int from, int to)
 }
 
 static double later(double a, double b) { return a > b ? a : b; }
+static double lesser(double a, double b) { return a < b ? a : b; }
+
+static weft_sim_lane *lane_of(weft_sim *s, int from, int to)
+{
+    for (int i = 0; i < s->lanes; i++) {
+        weft_sim_lane *l = &s->lane[i];
+        if ((l->a == from && l->b == to) || (l->a == to && l->b == from)) return l;
+    }
+    return NULL;
+}
+
+/* When the link is free for a transfer of so many bytes, which keeps it for as long as they take. */
+static double pass_lane(weft_sim_lane *l, int from, double now, double seconds)
+{
+    double *free = &l->free[from == l->b], begin = later(now, *free);
+    *free = begin + seconds;
+    return begin;
+}
 
 static weft_status add_event(weft_sim *s, double time, weft_sim_transfer *t)
 {
@@ -133,8 +153,11 @@ static weft_status begin(weft_sim *s, weft_sim_transfer *t, double now)
 {
     weft_sim_rank *from = t->from;
     path p = path_of(&s->model, from->rank, t->to->rank);
+    weft_sim_lane *lane = lane_of(s, from->rank, t->to->rank);
+    const double bytes = (double)t->send->bytes;
     t->begin = later(now, from->out_free[p.reach]);
-    from->out_free[p.reach] = t->begin + (double)t->send->bytes / p.port;
+    if (lane) t->begin = pass_lane(lane, from->rank, t->begin, bytes * lane->factor / lesser(p.link, p.port));
+    from->out_free[p.reach] = t->begin + bytes * from->slow / p.port;
     return add_event(s, t->begin + p.latency, t);
 }
 
@@ -142,10 +165,12 @@ static void arrive(weft_sim *s, weft_sim_transfer *t, double now)
 {
     weft_sim_rank *to = t->to;
     path p = path_of(&s->model, t->from->rank, to->rank);
+    const weft_sim_lane *lane = lane_of(s, t->from->rank, to->rank);
     double enter = later(now, to->in_free[p.reach]), bytes = (double)t->send->bytes;
-    to->in_free[p.reach] = enter + bytes / p.port;
+    const double slowest = later(later(t->from->slow, to->slow), lane ? lane->factor : 1);
+    to->in_free[p.reach] = enter + bytes * to->slow / p.port;
     t->arrived = true;
-    add_event(s, enter + bytes / (p.link < p.port ? p.link : p.port), t);
+    add_event(s, enter + bytes * slowest / lesser(p.link, p.port), t);
 }
 
 /* Small messages that the program's decisions depend on lie in host memory and are copied; buffers without memory

@@ -81,6 +81,7 @@ struct weft_sim_rank {
     double time;
     bool blocked, left;   /* blocked: in a wait; left: its function has returned */
     bool moved;           /* a request of this rank was completed since it looked last */
+    double slow;          /* factor of the times of its ports */
     double out_free[WEFT_SIM_REACHES], in_free[WEFT_SIM_REACHES]; /* when a port has sent or taken all so far */
     weft_sim_transfer *held; /* matched while this rank did not look; newest first */
     weft_mem_provider buffers;
@@ -95,6 +96,11 @@ enum { WEFT_SIM_ERROR = 1024 };
 typedef struct weft_sim_piece { char *base; size_t bytes; } weft_sim_piece; /* addresses, never memory */
 enum { WEFT_SIM_PIECES = 64 };
 
+typedef struct weft_sim_lane { /* a slow link of two ranks: it serves one transfer after the other, each way */
+    int a, b;
+    double factor, free[2];
+} weft_sim_lane;
+
 typedef struct weft_sim {
     weft_sim_model model;
     int ranks, running;   /* running: whose function, or closing, has not ended */
@@ -102,6 +108,8 @@ typedef struct weft_sim {
     void *ud;
     weft_fiber_state home;
     weft_sim_rank *rank;  /* [ranks] */
+    weft_sim_lane *lane;  /* [lanes] */
+    int lanes;
     weft_stacks stacks;
     weft_sim_heap heap;
     weft_sim_table waiting;

@@ -67,6 +67,19 @@ static void run_all(weft_sim *s)
 static bool is_rate(double x) { return x > 0; }
 static bool is_time(double x) { return x >= 0 && x < 1e18; }
 
+static weft_status check_slow_links(int ranks, const weft_sim_model *m)
+{
+    for (int i = 0; i < m->slow_links; i++) {
+        const weft_sim_slow_link *l = &m->slow[i];
+        if (l->a < 0 || l->a >= ranks || l->b < -1 || l->b >= ranks || l->a == l->b || !(l->factor >= 1))
+            return weft_fail(WEFT_ERR_REFUSED,
+                             "simulated slow link of ranks %d and %d, %g times: give two of ranks 0 to %d, and 1 or "
+                             "more",
+                             l->a, l->b, l->factor, ranks - 1);
+    }
+    return WEFT_OK;
+}
+
 static weft_status check(int ranks, const weft_sim_model *m)
 {
     if (ranks < 1 || ranks > 1 << 16)
@@ -82,6 +95,21 @@ static weft_status check(int ranks, const weft_sim_model *m)
         return weft_fail(WEFT_ERR_REFUSED,
                          "simulated posting takes %g s, latencies %g and %g s; each must be at least 0 and below 1e18",
                          m->post_seconds, m->latency_seconds, m->node_latency_seconds);
+    return check_slow_links(ranks, m);
+}
+
+/* Slow links of two ranks get a place, and those of one slow its ports. */
+static weft_status open_slow_links(weft_sim *s)
+{
+    const weft_sim_model *m = &s->model;
+    if (m->slow_links == 0) return WEFT_OK;
+    s->lane = calloc((size_t)m->slow_links, sizeof *s->lane);
+    if (!s->lane) return weft_fail(WEFT_ERR_MEMORY, "no memory for %d slow links", m->slow_links);
+    for (int i = 0; i < m->slow_links; i++) {
+        const weft_sim_slow_link *l = &m->slow[i];
+        if (l->b < 0) s->rank[l->a].slow = l->factor;
+        else s->lane[s->lanes++] = (weft_sim_lane){.a = l->a, .b = l->b, .factor = l->factor};
+    }
     return WEFT_OK;
 }
 
@@ -89,6 +117,7 @@ static weft_status open_rank(weft_sim *s, int i)
 {
     weft_sim_rank *r = &s->rank[i];
     r->sim = s;
+    r->slow = 1;
     r->rank = i;
     weft_ctx_init(&r->ctx);
     r->ctx.rank = i;
@@ -108,7 +137,7 @@ static weft_status open_job(weft_sim *s)
         return weft_fail(WEFT_ERR_MEMORY, "no memory for %d simulated ranks", s->ranks);
     WEFT_TRY(weft_stacks_map(&s->stacks, s->ranks));
     for (int i = 0; i < s->ranks; i++) WEFT_TRY(open_rank(s, i));
-    return WEFT_OK;
+    return open_slow_links(s);
 }
 
 static void close_job(weft_sim *s)
@@ -119,6 +148,7 @@ static void close_job(weft_sim *s)
     weft_sim_free_transfers(s);
     weft_sim_table_free(&s->waiting);
     free(s->heap.entry);
+    free(s->lane);
     free(s->rank);
 }
 

@@ -162,6 +162,21 @@ void weft_bytes_count(const weft_mesh *mesh, weft_bytes *out);
 
 /* ---- the simulator ---------------------------------------------------------------------------------- */
 
+typedef struct weft_sim_disturb { /* what is not as it should be; zeros: nothing */
+    const double *kernels;        /* [ranks] factor by which a rank's kernels take longer; NULL: none do */
+    const weft_sim_slow_link *link;
+    int links;
+    double node, net;             /* factor of the bytes on all links inside nodes, between them; 0: 1 */
+    double jitter;                /* every kernel takes longer by a share of its time, drawn from 0 to this */
+    uint64_t seed;
+} weft_sim_disturb;
+/* "3:1.5,8-15:1.2": kernels of rank 3, of ranks 8 to 15. "2-3:4,5:2,node:2,net:2": the link between ranks 2 and 3, all
+ * of rank 5, all inside nodes, all between them. NULL: none. The arrays are the arena's. LOCAL */
+weft_status weft_sim_disturb_parse(weft_sim_disturb *out, weft_arena *arena, const char *ranks_text,
+                                   const char *links_text, int ranks, bool one_node);
+/* As words: "kernels of rank 3 x1.5; link 2-3 x4; jitter 0.1". LOCAL, pure */
+void weft_sim_disturb_text(const weft_sim_disturb *d, int ranks, weft_text *out);
+
 typedef struct weft_sim_ask { /* attention, layer after layer, forward and then backward, on simulated ranks */
     weft_cp_problem problem;      /* slots are ignored: there is one micro-batch */
     weft_cp_options options;      /* profile NULL: weft_profile_default; its rates are charged */
@@ -170,6 +185,7 @@ typedef struct weft_sim_ask { /* attention, layer after layer, forward and then 
     bool interleaved;             /* group g is ranks g, g + groups, ...; else neighbours */
     bool needs_poll;              /* transfers begin only when both ranks look (weft_sim_model) */
     int layers;
+    weft_sim_disturb disturb;
     const int *traced;            /* [n_traced] ranks whose events go to `trace`, a whole Chrome trace */
     int n_traced;
     weft_text *trace;

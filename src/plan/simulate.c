@@ -29,16 +29,33 @@ typedef struct job { /* shared by all ranks, which are fibers of one thread */
     weft_trace *trace;  /* [n_traced], when a trace is asked for */
 } job;
 
-typedef struct meter { /* a clock that counts what is charged to it */
+typedef struct meter { /* a clock that counts what is charged to it, as long as it takes on this rank */
     const weft_clock *clock;
+    const weft_sim_disturb *disturb;
+    int rank;
+    uint64_t calls;
     double charged;
 } meter;
+
+static double disturbed(const meter *m, double seconds)
+{
+    const weft_sim_disturb *d = m->disturb;
+    if (d->kernels) seconds *= d->kernels[m->rank];
+    if (d->jitter > 0) {
+        const weft_philox_out x = weft_philox(d->seed, (uint32_t)m->calls, (uint32_t)(m->calls >> 32),
+                                              (uint32_t)m->rank, weft_philox_word3(0, 0, WEFT_SITE_JITTER));
+        seconds *= 1 + d->jitter * (double)weft_uniform(x.w[0]);
+    }
+    return seconds;
+}
 
 static double meter_now(void *ud) { return weft_now(((const meter *)ud)->clock); }
 
 static void meter_charge(void *ud, double seconds)
 {
     meter *m = ud;
+    seconds = disturbed(m, seconds);
+    m->calls++;
     m->charged += seconds;
     m->clock->charge(m->clock->ud, seconds);
 }
@@ -187,7 +204,7 @@ static weft_status run_part(part *p)
     const weft_sim_ask *a = p->j->ask;
     const weft_profile *f = &p->j->profile;
     weft_kern kern;
-    meter m = {&p->ctx->clock, 0};
+    meter m = {.clock = &p->ctx->clock, .disturb = &a->disturb, .rank = p->ctx->rank};
     weft_clock clock = {meter_now, meter_charge, &m};
     weft_charge rates = {.clock = &clock, .backward_factor = f->backward_factor,
                          .memory_bytes_per_second = f->memory_bytes_per_second};
@@ -275,6 +292,14 @@ static weft_status write_traces(const job *j, weft_arena *arena)
     return weft_chrome_write(a->trace, rank, a->n_traced, "simulated ranks, virtual time", &j->result->trace);
 }
 
+static void disturb_links(weft_sim_model *m, const weft_sim_disturb *d)
+{
+    m->slow = d->link;
+    m->slow_links = d->links;
+    if (d->node > 1) m->node_bytes_per_second /= d->node;
+    if (d->net > 1) m->link_bytes_per_second /= d->net, m->port_bytes_per_second /= d->net;
+}
+
 static weft_status run_job(job *j, weft_arena *arena)
 {
     const weft_sim_ask *a = j->ask;
@@ -288,6 +313,7 @@ static weft_status run_job(job *j, weft_arena *arena)
     if (!out->rank) return weft_fail(WEFT_ERR_MEMORY, "simulation: no memory for the results of %d ranks", out->ranks);
     weft_sim_model model = weft_sim_model_of(&j->profile);
     model.needs_poll = a->needs_poll;
+    disturb_links(&model, &a->disturb);
     WEFT_TRY(open_traces(j, arena));
     WEFT_TRY(weft_run_sim(out->ranks, &model, rank_body, j));
     WEFT_TRY(write_traces(j, arena));

@@ -259,7 +259,14 @@ static const weft_opt table[] = {
      "transfers begin without the ranks (--no-hardware-progress: only when both look)", S},
     {"sim.trace", "trace", NULL, WEFT_OPT_TEXT, OFF(sim_trace), NULL, NULL, NO_LIMIT,
      "write the time line of the fastest to this file, for Perfetto or chrome://tracing", S},
-    {"sim.trace_ranks", "trace-ranks", NULL, WEFT_OPT_TEXT, OFF(sim_trace_ranks), "0-3", NULL, NO_LIMIT,
+    {"sim.slow_rank", "slow-rank", NULL, WEFT_OPT_TEXT, OFF(sim_slow_rank), NULL, NULL, NO_LIMIT,
+     "ranks whose kernels take longer, and how many times: \"3:1.5,8-15:1.2\"; the table shows what it costs", S},
+    {"sim.slow_link", "slow-link", NULL, WEFT_OPT_TEXT, OFF(sim_slow_link), NULL, NULL, NO_LIMIT,
+     "links whose bytes take longer: \"2-3:4\" of two ranks, \"5:2\" all of rank 5, \"node:2\" all inside nodes, "
+     "\"net:2\" all between them", S},
+    {"sim.jitter", "jitter", NULL, WEFT_OPT_REAL, OFF(sim_jitter), "0", NULL, 0, 1e3,
+     "every kernel takes longer by a share of its time, drawn from 0 to this (by --seed)", S},
+    {"trace.ranks", "trace-ranks", NULL, WEFT_OPT_TEXT, OFF(trace_ranks), "0-3", NULL, NO_LIMIT,
      "ranks in the time line: numbers and ranges, separated by commas", S},
 
     {"plan", "plan", NULL, WEFT_OPT_BOOL, OFF(plan), "false", NULL, NO_LIMIT,

@@ -58,7 +58,9 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     int64_t bench_repeats, spot;
     double dropout;
 
-    const char *sim_strategies, *sim_layouts, *sim_docs, *sim_trace, *sim_trace_ranks;
+    const char *sim_strategies, *sim_layouts, *sim_docs, *sim_trace, *sim_slow_rank, *sim_slow_link;
+    const char *trace_ranks;
+    double sim_jitter;
     int64_t sim_layers;
     bool sim_hardware_progress;
 
@@ -92,6 +94,9 @@ typedef struct weft_run { /* the options, checked and resolved */
 
 /* Settles aliases (--pcp-size, --cp-comm-type), parses names, refuses what contradicts. LOCAL */
 weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_run_options *o);
+/* The ranks of --trace-ranks, ascending; of its default those that there are. LOCAL */
+weft_status weft_run_traced_ranks(const weft_opts *opts, const weft_run_options *o, int ranks, weft_arena *arena,
+                                  int **list, int *n);
 /* The strongest source that names a strategy in any of the four ways: 0 none, 1 a file, 2 a flag. LOCAL */
 int weft_run_names_strategy(const weft_opts *opts);
 /* The same run on one rank: without strategy, and without what only acts with one. LOCAL */

@@ -39,6 +39,21 @@ P
 good sim --cp 3 --dp 2 --strategies pcp --trace line.json --trace-ranks 0-5 --sim-layers 2 --no-hardware-progress $shape
 "$WEFT_BUILD/tests/test_metrics.chrome" "$tmp/line.json" || fail "the time line breaks Perfetto's rules"
 
+# what is not as it should be: its words, its cost, who waits; the same every time
+good sim --cp 4 --strategies ring,pcp --slow-rank 3:2 --slow-link 0-1:3,node:2 --jitter 0.1 --seed 5 $shape
+grep -q '^disturbed  kernels of rank 3 x2; link 0-1 x3;' "$tmp/stdout" || fail "no word of what disturbs"
+[ "$(grep -cE '^  (ring|pcp) +zigzag .*\+[0-9.]+%  0-2 +rank [0-2] ' "$tmp/stdout")" = 2 ] ||
+  fail "ranks 0 to 2 do not wait for rank 3: $(cat "$tmp/stdout")"
+awk 'length > 80 { print; bad = 1 } END { exit bad }' "$tmp/stdout" || fail "lines of more than 80 columns"
+cp "$tmp/stdout" "$tmp/first"
+good sim --cp 4 --strategies ring,pcp --slow-rank 3:2 --slow-link 0-1:3,node:2 --jitter 0.1 --seed 5 $shape
+cmp -s "$tmp/first" "$tmp/stdout" || fail "two disturbed runs differ"
+refused 'there are ranks 0 to 3' sim --cp 4 --slow-rank 4:2 $shape
+refused 'no factor' sim --cp 4 --slow-rank 3 $shape
+refused 'give 1 to 1e6' sim --cp 4 --slow-link 2-3:0.5 $shape
+refused 'all ranks are on one node' sim --cp 4 --slow-link net:2 $shape
+refused 'jitter' sim --cp 4 --jitter -1 $shape
+
 refused "did you mean \"ring\"" sim --cp 4 --strategies rign $shape
 refused 'give one of them' sim --cp 4 --strategies ring --cp-strategy pcp $shape
 # a flag wins over the file that it goes with

@@ -13,7 +13,7 @@
 
 static const int worlds[] = {1, 2, 3, 5, 8};
 enum { CROWD = 41, RANKS = 64 }; /* a crowd is mostly simulated: the same code, and forty threads wait long */
-static const weft_sim_model sim_model = {1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, false, false};
+static const weft_sim_model sim_model = {1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, false, false, NULL, 0};
 
 /* Under mpirun, what needs more ranks than there are is left out, and the simulator needs no repetition. Simulated
  * ranks share a thread, so there is nothing in them for the thread sanitizer. */

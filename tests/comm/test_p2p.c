@@ -300,8 +300,8 @@ static void a_send_needs_its_receive(void **state)
 static void many_messages_in_virtual_time(void **state)
 {
     (void)state;
-    const weft_sim_model models[] = {{1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, false, false},
-                                     {0, 0, 1e9, 2e9, 1, 0, 1e9, true, false}};
+    const weft_sim_model models[] = {{1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, false, false, NULL, 0},
+                                     {0, 0, 1e9, 2e9, 1, 0, 1e9, true, false, NULL, 0}};
     for (int i = 0; i < 2; i++) {
         assert_ok(weft_run_sim(2, &models[i], many_body, NULL));
         assert_ok(weft_run_sim(2, &models[i], backwards_body, NULL));

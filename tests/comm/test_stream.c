@@ -11,7 +11,7 @@
 #include <sched.h>
 
 enum { MOST = 9, OPS = 6 };
-static const weft_sim_model sim_model = {1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, true, false};
+static const weft_sim_model sim_model = {1e-6, 1e-5, 1e9, 1e9, 0, 1e-6, 1e10, true, false, NULL, 0};
 
 /* Real numbers whose sum depends on the order of additions. */
 static double value(int rank, int op, int64_t i)

@@ -102,8 +102,8 @@ static void bits_do_not_depend_on_arrival(void **state)
     enum { P = 5 };
     const weft_sim_model models[] = {
         {.link_bytes_per_second = 1e9, .port_bytes_per_second = 1e9, .node_bytes_per_second = 1e9},
-        {1e-3, 1e-2, 10, 1e6, 2, 1e-9, 1e9, false, false},
-        {0, 5, 1e9, 100, 3, 1e-9, 50, true, false}};
+        {1e-3, 1e-2, 10, 1e6, 2, 1e-9, 1e9, false, false, NULL, 0},
+        {0, 5, 1e9, 100, 3, 1e-9, 50, true, false, NULL, 0}};
     cp_case c = {.name = "arrival", .prec = WEFT_PREC_BF16, .B = 1, .Tq = 57, .T = 57, .H = 5, .Hkv = 5, .D = 8,
                  .Dv = 6,
                  .mask = {true, -1, -1, 0}, .sinks = true, .seed = 6};

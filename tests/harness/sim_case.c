@@ -53,7 +53,7 @@ bool sim_case_run(const sim_case *c, weft_sim_result *out)
                     .buffer_bytes = c->pieces,
                     .profile = c->profile},
         .docs = c->docs, .cp = c->P, .groups = c->groups, .interleaved = c->interleaved, .needs_poll = c->needs_poll,
-        .layers = c->layers};
+        .layers = c->layers, .disturb = c->disturb};
     sim_case_text(c, text, sizeof text);
     weft_status st = weft_simulate(out, &ask);
     if (st == WEFT_ERR_REFUSED && may_be_refused(c)) return false;

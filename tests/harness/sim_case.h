@@ -20,6 +20,7 @@ typedef struct sim_case {
     int head_size, layers;
     const weft_profile *profile;
     bool needs_poll;
+    weft_sim_disturb disturb;
 } sim_case;
 
 /* Small heads, full visibility, one layer, one group. */
