@@ -13,6 +13,7 @@ typedef struct weft_bench {
     weft_status (*body)(weft_cli *cli, weft_world *world); /* on every rank; COLLECTIVE */
 } weft_bench;
 
-extern const weft_bench weft_bench_profile, weft_bench_cp, weft_bench_attention_kernels, weft_bench_step;
+extern const weft_bench weft_bench_profile, weft_bench_cp, weft_bench_attention_kernels, weft_bench_step,
+    weft_bench_gemm;
 
 #endif

@@ -71,6 +71,18 @@ typedef struct weft_model_widths {
     bool rotates, qk_norm;              /* q and k turn by their positions, have norms of their own */
 } weft_model_widths;
 
+/* The matrix products of a step of the whole model on one rank with `rows` tokens at a time: each of four in a layer
+ * and the head, forward, for the gradients of what went in (data) and of weights. */
+enum { WEFT_MODEL_PRODUCTS = 15 };
+typedef struct weft_model_product {
+    char name[16];       /* "qkv forward" */
+    weft_gemm_args args; /* without operands; the head's first chunk of rows */
+    int64_t calls;       /* a step */
+} weft_model_product;
+/* Without dropout of the residual stream, where the sum is made apart. LOCAL, pure */
+weft_status weft_model_products(const weft_model_config *config, weft_prec prec, int64_t rows,
+                                weft_model_product out[WEFT_MODEL_PRODUCTS]);
+
 typedef struct weft_model weft_model;
 
 /* What a layer's backward pass makes again instead of keeping it from the forward pass (docs/maths/memory.md): the

@@ -1,30 +1,18 @@
-/* attention_kernels.c — how fast attention is on one rank, as a share of what its arithmetic units do.
- *
- * Machines drift: the clock rate of shared ones moves by tens of per cent within minutes. So the units are measured
- * just before and just after every run, the share is taken run by run, and the median of the shares counts. A run that
- * is too short for the clock is repeated inside one measurement. */
+/* attention_kernels.c — how fast attention is on one rank, as a share of what its arithmetic units do. */
 #include "train/attention_case.h"
+#include "train/figures.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-enum { REPEATS_MIN = 5, REPEATS_MAX = WEFT_BENCH_REPEATS_MAX };
-static const double run_seconds = 0.03, roof_seconds = 0.01; /* what one measurement takes at least */
-static const double enough_seconds = 4;                      /* no more repeats than the minimum past these */
-
-typedef struct sample {
-    double seconds, roof;
-} sample;
 
 typedef struct bench {
     weft_attention_case c;
     weft_cp_plan *plan;
     weft_cp_io io;
     weft_kern kern;
-    weft_roof_unit unit;
-    bool has_roof, wanted[WEFT_BENCH_DIRECTIONS];
+    weft__roof roof;
+    bool wanted[WEFT_BENCH_DIRECTIONS];
     int64_t inner[2]; /* runs in one measurement */
-    sample x[WEFT_BENCH_DIRECTIONS][REPEATS_MAX];
+    weft__sample x[WEFT_BENCH_DIRECTIONS][WEFT__REPEATS_MAX];
     int repeats;
 } bench;
 
@@ -66,10 +54,7 @@ static weft_status read_text(bench *b, weft_prec *prec, const char *text, char *
 
 /* ---- measuring ------------------------------------------------------------------------------------------- */
 
-static double roof(const bench *b)
-{
-    return b->has_roof ? weft_roof_measure(b->unit, &b->c.ctx->clock, b->c.ctx->threads, roof_seconds) : 0;
-}
+static double roof(const bench *b) { return weft__roof_now(&b->roof, b->c.ctx); }
 
 static weft_status run_one(bench *b, int direction)
 {
@@ -95,15 +80,15 @@ static weft_status warm_up(bench *b)
         if (direction == WEFT_BENCH_BACKWARD && !needs_backward(b)) continue;
         b->inner[direction] = 1;
         WEFT_TRY(timed(b, direction, &seconds));
-        if (seconds < 10 * run_seconds) WEFT_TRY(timed(b, direction, &seconds));
-        b->inner[direction] = 1 + (int64_t)(run_seconds / (seconds > 1e-9 ? seconds : 1e-9));
+        if (seconds < 10 * weft__run_seconds) WEFT_TRY(timed(b, direction, &seconds));
+        b->inner[direction] = 1 + (int64_t)(weft__run_seconds / (seconds > 1e-9 ? seconds : 1e-9));
     }
     return WEFT_OK;
 }
 
 static weft_status repeat(bench *b)
 {
-    sample *f = &b->x[WEFT_BENCH_FORWARD][b->repeats], *r = &b->x[WEFT_BENCH_BACKWARD][b->repeats];
+    weft__sample *f = &b->x[WEFT_BENCH_FORWARD][b->repeats], *r = &b->x[WEFT_BENCH_BACKWARD][b->repeats];
     double before = roof(b);
     WEFT_TRY(timed(b, WEFT_BENCH_FORWARD, &f->seconds));
     double between = roof(b);
@@ -113,33 +98,10 @@ static weft_status repeat(bench *b)
         WEFT_TRY(timed(b, WEFT_BENCH_BACKWARD, &r->seconds));
         double after = roof(b);
         r->roof = (between + after) / 2;
-        b->x[WEFT_BENCH_BOTH][b->repeats] = (sample){f->seconds + r->seconds, (before + between + after) / 3};
+        b->x[WEFT_BENCH_BOTH][b->repeats] = (weft__sample){f->seconds + r->seconds, (before + between + after) / 3};
     }
     b->repeats++;
     return WEFT_OK;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static weft_kernel_figures figures(const sample *x, int n, double operations)
-{
-    double seconds[REPEATS_MAX], roofs[REPEATS_MAX], share[REPEATS_MAX];
-    for (int i = 0; i < n; i++) {
-        seconds[i] = x[i].seconds;
-        roofs[i] = x[i].roof;
-        share[i] = x[i].roof > 0 ? operations / x[i].seconds / x[i].roof : 0;
-    }
-    qsort(seconds, (size_t)n, sizeof *seconds, ascending);
-    qsort(roofs, (size_t)n, sizeof *roofs, ascending);
-    qsort(share, (size_t)n, sizeof *share, ascending);
-    double median = seconds[n / 2], highest = roofs[n - 1];
-    return (weft_kernel_figures){.seconds = median, .flops = operations / median, .roof = roofs[n / 2],
-                                 .share = share[n / 2], .best = highest > 0 ? operations / seconds[0] / highest : 0,
-                                 .spread = (seconds[3 * n / 4] - seconds[n / 4]) / median};
 }
 
 static int64_t visible_area(const bench *b)
@@ -170,12 +132,12 @@ static void settle(const bench *b, weft_kernel_bench *out)
     const double each[WEFT_BENCH_DIRECTIONS] = {forward, backward, forward + backward};
     for (int i = 0; i < WEFT_BENCH_DIRECTIONS; i++) {
         out->measured[i] = b->wanted[i];
-        if (b->wanted[i]) out->of[i] = figures(b->x[i], b->repeats, pairs * each[i]);
+        if (b->wanted[i]) out->of[i] = weft__figures(b->x[i], b->repeats, pairs * each[i]);
     }
     out->prec = p->prec;
     out->repeats = b->repeats;
     out->threads = b->c.ctx->threads;
-    out->roof_name = b->has_roof ? weft_roof_name(b->unit) : NULL;
+    out->roof_name = weft__roof_name(&b->roof);
     weft_cp_describe(b->plan, &out->plan);
 }
 
@@ -187,9 +149,10 @@ static weft_status measure(bench *b)
     b->io = weft__case_io(c);
     WEFT_TRY(weft_cp_bind(b->plan, 0, weft__case_queries(c), &c->shard_kv));
     WEFT_TRY(warm_up(b));
-    int64_t given = c->run->o->bench_repeats, least = given ? given : REPEATS_MIN, most = given ? given : REPEATS_MAX;
+    int64_t given = c->run->o->bench_repeats, least = given ? given : WEFT__REPEATS_MIN,
+            most = given ? given : WEFT__REPEATS_MAX;
     double begin = weft_now(clock);
-    while (b->repeats < least || (b->repeats < most && weft_now(clock) - begin < enough_seconds))
+    while (b->repeats < least || (b->repeats < most && weft_now(clock) - begin < weft__enough_seconds))
         WEFT_TRY(repeat(b));
     return WEFT_OK;
 }
@@ -212,7 +175,7 @@ static weft_status run(bench *b, weft_run *r, const char *text, weft_kernel_benc
     WEFT_TRY(open_case(b, r, text));
     WEFT_TRY(weft__case_prepare(c));
     WEFT_TRY(weft_kern_init(&b->kern, r->isa));
-    b->has_roof = weft_isa_roof(b->kern.isa, r->prec, &b->unit);
+    b->roof = weft__roof_of(b->kern.isa, r->prec);
     WEFT_TRY(weft_cp_plan_create(&b->plan, c->arena, &b->kern, c->comm, &c->problem, &r->cp));
     weft_status st = measure(b);
     if (st >= 0) settle(b, out);

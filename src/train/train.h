@@ -374,6 +374,23 @@ weft_status weft_bench_kernels_check(weft_ctx *ctx, const weft_run *run, const c
  * COLLECTIVE */
 weft_status weft_bench_kernels(weft_world *world, const weft_run *run, const char *text, weft_kernel_bench *out);
 
+/* A matrix product on one rank, beside the arithmetic units likewise. */
+typedef struct weft_product_case { weft_prec prec; weft_gemm_args args; } weft_product_case; /* without operands */
+/* "bf16 M4096 N4096 K1024 nt sum": sizes are needed; prec unless the text says another; nn nt tn tt: which operand is
+ * read transposed (nt, as a forward pass does); sum: adds to a result of the type of sums, as gradients of weights
+ * are. Refuses other words. LOCAL, pure */
+weft_status weft_product_of_text(weft_product_case *out, weft_prec prec, const char *text);
+typedef struct weft_product_bench {
+    int repeats, threads;
+    const char *roof_name; /* NULL: none */
+    weft_kernel_figures of;
+} weft_product_bench;
+/* Refuses matrices that this machine's memory has no room for, now. LOCAL */
+weft_status weft_bench_product_check(const weft_product_case *product);
+/* The world has one rank. COLLECTIVE */
+weft_status weft_bench_product(weft_world *world, const weft_run *run, const weft_product_case *product,
+                               weft_product_bench *out);
+
 /* A training step on random tokens. Figures of steps are means over the steps that count, shares are of their time. */
 typedef struct weft_step_bench {
     int ranks, threads;                  /* threads of each */

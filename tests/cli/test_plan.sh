@@ -8,8 +8,24 @@ for word in 'fp64' 'fp32' 'bf16' 'fp16' 'latency' 'to one rank' 'to all ranks' '
   grep -q "$word" "$tmp/stdout" || fail "bench profile prints no $word"
 done
 grep -q latency_seconds "$tmp/profile.json" || fail "bench profile wrote no profile"
+for word in '^products, bf16' '^a product  ' '^a call of attention' '^norms, gates, AdamW' '^memory of a rank'; do
+  grep -q "$word" "$tmp/stdout" || fail "bench profile prints no $word"
+done
+# programs read what was written; a machine that computes and remembers
+good bench profile --cp 3 --threads 1 --repeats 1 --format jsonl --out "$tmp/three.json"
+python3 - "$tmp/stdout" "$tmp/three.json" <<'PY' || fail "bench profile: $(cat "$tmp/stdout")"
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+p = json.load(open(sys.argv[2]))
+for r in rows:
+    value = p[r["key"]][r["precision"]] if r["precision"] else p[r["key"]]
+    assert abs(r["value"] - value) <= 1e-8 * abs(value), (r, value)
+    assert r["value"] > 0 or r["key"].endswith("_seconds"), r
+assert len(rows) == 4 + 1 + 4 + 8 and p["sources"]["name"].startswith("3 ranks"), rows
+assert p["product_seconds"] < 0.1 and p["attention_seconds"] < 0.1, p
+PY
 refused 'did you mean "profile"' bench profil
-refused 'There is: attention, step, profile, cp' bench
+refused 'There is: attention, gemm, step, profile, cp' bench
 refused 'give --cp 2' bench profile --cp 1
 
 good info --plan --cp 4 --seq-length 64K --precision bf16 --profile "$tmp/profile.json"
@@ -50,4 +66,8 @@ refused 'did you mean latency_seconds' attention "$WEFT_GOLDEN/attention/sinks.s
 refused 'did you mean latency_seconds' verify x y --profile "$tmp/bad.json"
 refused 'did you mean latency_seconds' eval x --profile "$tmp/bad.json"
 refused 'did you mean latency_seconds' train --profile "$tmp/bad.json"
+# machines by name
+good info --plan --cp 4 --seq-length 64K --precision bf16 --profile h100-ib
+grep -q "^rates   of h100-ib" "$tmp/stdout" || fail "info --plan does not name the machine"
+refused 'did you mean "h100-ib"' info --plan --cp 2 --profile h100ib
 finish

@@ -1,0 +1,43 @@
+/* figures.c — repeated runs beside the roof: which roof, and the medians. */
+#include "train/figures.h"
+
+#include <stdlib.h>
+
+static const double roof_seconds = 0.01;
+
+weft__roof weft__roof_of(weft_isa isa, weft_prec prec)
+{
+    weft__roof r = {0};
+    r.has = weft_isa_roof(isa, prec, &r.unit);
+    return r;
+}
+
+const char *weft__roof_name(const weft__roof *r) { return r->has ? weft_roof_name(r->unit) : NULL; }
+
+double weft__roof_now(const weft__roof *r, const weft_ctx *ctx)
+{
+    return r->has ? weft_roof_measure(r->unit, &ctx->clock, ctx->threads, roof_seconds) : 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+weft_kernel_figures weft__figures(const weft__sample *x, int n, double operations)
+{
+    double seconds[WEFT__REPEATS_MAX], roofs[WEFT__REPEATS_MAX], share[WEFT__REPEATS_MAX];
+    for (int i = 0; i < n; i++) {
+        seconds[i] = x[i].seconds;
+        roofs[i] = x[i].roof;
+        share[i] = x[i].roof > 0 ? operations / x[i].seconds / x[i].roof : 0;
+    }
+    qsort(seconds, (size_t)n, sizeof *seconds, ascending);
+    qsort(roofs, (size_t)n, sizeof *roofs, ascending);
+    qsort(share, (size_t)n, sizeof *share, ascending);
+    double median = seconds[n / 2], highest = roofs[n - 1];
+    return (weft_kernel_figures){.seconds = median, .flops = operations / median, .roof = roofs[n / 2],
+                                 .share = share[n / 2], .best = highest > 0 ? operations / seconds[0] / highest : 0,
+                                 .spread = (seconds[3 * n / 4] - seconds[n / 4]) / median};
+}
