@@ -5,6 +5,7 @@
 #include "base/status.h"   /* failing with one message; WEFT_TRY                        */
 #include "base/checked.h"  /* sizes that are checked before they are multiplied         */
 #include "base/log.h"      /* the log hook                                              */
+#include "base/machine.h"  /* memory and processor time that the system leaves          */
 #include "base/mem.h"      /* memory kinds, providers, the account of every byte, arena */
 #include "base/pool.h"     /* equal buffers, allocated once                             */
 #include "base/clock.h"    /* time, the clock hook, deadlines                           */

@@ -11,6 +11,8 @@
 
 #include "tensor/tensor.h"
 
+#include <sched.h>
+
 typedef struct weft_world weft_world;
 typedef struct weft_comm weft_comm;
 
@@ -76,6 +78,16 @@ typedef struct weft_spawn {
     void *ud;
 } weft_spawn;
 weft_status weft_local_supervise(const weft_spawn *spawn, int *exit_code);
+/* What it gives to each of so many ranks (threads 0: an even share): threads, and a share of the processors that this
+ * process may use when there is one for every thread; else no rank is pinned. LOCAL, but for OMP_NUM_THREADS pure */
+typedef struct weft_local_share {
+    int ranks, cores, threads; /* cores: that this process may use; threads: of each rank */
+    bool pinned;
+    cpu_set_t allowed;
+} weft_local_share;
+weft_local_share weft_local_share_of(int ranks, int threads_per_rank);
+cpu_set_t weft_local_share_cpus(const weft_local_share *s, int rank); /* of a pinned rank */
+enum { WEFT_LOCAL_MOST = 128 }; /* ranks of one machine */
 /* In a child: *local and *rank from the environment; *local NULL when this process was not started so. */
 weft_status weft_local_from_env(weft_local **local, int *rank);
 
@@ -91,6 +103,8 @@ typedef struct weft_mpi_launch {
 weft_status weft_mpi_launched(weft_mpi_launch *out);            /* LOCAL; refuses what is half an MPI       */
 /* The plugin for mpi: in WEFT_PLUGIN_PATH, beside the program or the library, where an installation keeps it. LOCAL */
 weft_status weft_mpi_load(weft_mpi **out, const char *mpi);
+/* Whether there is one; its path, or where it was looked for. LOCAL */
+bool weft_mpi_find(const char *mpi, weft_text *path);
 void weft_mpi_unload(weft_mpi *mpi);                            /* after all its worlds                     */
 const char *weft_mpi_library(const weft_mpi *mpi);              /* "Open MPI v4.1.4"                        */
 /* MPI_Init_thread, unless the caller has; stop finalises what start initialised. COLLECTIVE over the job */

@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 
 enum {
-    WEFT_LOCAL_RANKS_MAX = 128,
+    WEFT_LOCAL_RANKS_MAX = WEFT_LOCAL_MOST,
     WEFT_LOCAL_POSTS = 64,      /* published receives per pair that the sender has not taken yet */
     WEFT_LOCAL_OP_WORDS = 6,
     WEFT_LOCAL_MESSAGE = 1024

@@ -16,13 +16,36 @@ extern char **environ;
 /* ---- what a rank gets ---------------------------------------------------------------------------------- */
 
 /* Threads: what was asked for, else what the user set for OpenMP, else an even share of the cores. */
-static int threads_for(const weft_spawn *spawn, int cores)
+static int threads_for(int ranks, int threads_per_rank, int cores)
 {
-    if (spawn->threads_per_rank > 0) return spawn->threads_per_rank;
+    if (threads_per_rank > 0) return threads_per_rank;
     const char *omp = getenv("OMP_NUM_THREADS");
     int64_t n;
     if (omp && weft_parse_i64(omp, &n) == WEFT_OK && n > 0 && n <= 4096) return (int)n;
-    return cores / spawn->ranks > 1 ? cores / spawn->ranks : 1;
+    return cores / ranks > 1 ? cores / ranks : 1;
+}
+
+weft_local_share weft_local_share_of(int ranks, int threads_per_rank)
+{
+    weft_local_share s = {.ranks = ranks, .cores = weft_local_cores()};
+    s.threads = threads_for(ranks, threads_per_rank, s.cores);
+    s.pinned = sched_getaffinity(0, sizeof s.allowed, &s.allowed) == 0 && (int64_t)s.threads * ranks <= s.cores;
+    return s;
+}
+
+/* A contiguous slice, so that neighbours in the numbering (one socket, one cache) stay together. */
+cpu_set_t weft_local_share_cpus(const weft_local_share *s, int rank)
+{
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    int64_t cores = CPU_COUNT(&s->allowed), seen = 0;
+    int64_t begin = weft_share_begin(cores, s->ranks, rank), end = weft_share_begin(cores, s->ranks, rank + 1);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &s->allowed)) continue;
+        if (seen >= begin && seen < end) CPU_SET(cpu, &mine);
+        seen++;
+    }
+    return mine;
 }
 
 static weft_status make_env(weft_spawner *s)
@@ -40,7 +63,7 @@ static weft_status make_env(weft_spawner *s)
     }
     snprintf(s->fd_text, sizeof s->fd_text, "WEFT_LOCAL_FD=%d", s->fd);
     snprintf(s->parent_text, sizeof s->parent_text, "WEFT_LOCAL_PARENT=%ld", (long)s->parent);
-    snprintf(s->threads_text, sizeof s->threads_text, "OMP_NUM_THREADS=%d", s->threads);
+    snprintf(s->threads_text, sizeof s->threads_text, "OMP_NUM_THREADS=%d", s->share.threads);
     s->env[kept++] = s->rank_text;
     s->env[kept++] = s->fd_text;
     s->env[kept++] = s->parent_text;
@@ -54,13 +77,10 @@ static weft_status make_env(weft_spawner *s)
 
 weft_status weft_spawner_init(weft_spawner *s, const weft_spawn *spawn, weft_local *map, const sigset_t *signals)
 {
-    int cores = weft_local_cores();
-    *s = (weft_spawner){.argv = spawn->argv, .map = map, .fd = weft_local_fd(map), .ranks = spawn->ranks,
-                        .parent = getpid(),
-                        .threads = threads_for(spawn, cores), .signals = *signals};
-    s->pin = sched_getaffinity(0, sizeof s->allowed, &s->allowed) == 0 && (int64_t)s->threads * s->ranks <= cores;
-    map->header->threads = s->threads;
-    map->header->pinned = s->pin;
+    *s = (weft_spawner){.argv = spawn->argv, .map = map, .fd = weft_local_fd(map), .parent = getpid(),
+                        .share = weft_local_share_of(spawn->ranks, spawn->threads_per_rank), .signals = *signals};
+    map->header->threads = s->share.threads;
+    map->header->pinned = s->share.pinned;
     return make_env(s);
 }
 
@@ -68,29 +88,13 @@ void weft_spawner_free(weft_spawner *s) { free(s->env); }
 
 /* ---- the child ------------------------------------------------------------------------------------------- */
 
-/* The share of rank `rank` in the allowed processors: a contiguous slice, so that neighbours in the
- * numbering (one socket, one cache) stay together. */
-static cpu_set_t cores_of(const weft_spawner *s, int rank)
-{
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    int64_t cores = CPU_COUNT(&s->allowed), seen = 0;
-    int64_t begin = weft_share_begin(cores, s->ranks, rank), end = weft_share_begin(cores, s->ranks, rank + 1);
-    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &s->allowed)) continue;
-        if (seen >= begin && seen < end) CPU_SET(cpu, &mine);
-        seen++;
-    }
-    return mine;
-}
-
 /* Between fork and exec: only calls that are safe after a fork of a process with threads. */
 static _Noreturn void become_rank(const weft_spawner *s, int rank, const cpu_set_t *cores)
 {
     enum { NOT_STARTED = 127 };
     /* The parent may have died before the request to die with it was made. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != s->parent) _exit(NOT_STARTED);
-    if (s->pin) sched_setaffinity(0, sizeof *cores, cores); /* only speed depends on it */
+    if (s->share.pinned) sched_setaffinity(0, sizeof *cores, cores); /* only speed depends on it */
     fcntl(s->fd, F_SETFD, 0);
     sigprocmask(SIG_SETMASK, &s->signals, NULL);
     execve("/proc/self/exe", s->argv, s->env);
@@ -101,10 +105,10 @@ static _Noreturn void become_rank(const weft_spawner *s, int rank, const cpu_set
 weft_status weft_spawner_start(weft_spawner *s, int rank, pid_t *pid)
 {
     snprintf(s->rank_text, sizeof s->rank_text, "WEFT_LOCAL_RANK=%d", rank);
-    cpu_set_t cores = cores_of(s, rank);
+    cpu_set_t cores = weft_local_share_cpus(&s->share, rank);
     pid_t child = fork();
     if (child < 0)
-        return weft_fail(WEFT_ERR_LIBRARY, "starting rank %d of %d: %s; fewer ranks may fit", rank, s->ranks,
+        return weft_fail(WEFT_ERR_LIBRARY, "starting rank %d of %d: %s; fewer ranks may fit", rank, s->share.ranks,
                          strerror(errno));
     if (child == 0) become_rank(s, rank, &cores);
     *pid = child;

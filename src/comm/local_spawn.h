@@ -4,7 +4,6 @@
 
 #include "comm/local_map.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
 
@@ -14,10 +13,9 @@ typedef struct weft_spawner {
     char rank_text[48];    /* "WEFT_LOCAL_RANK=3", pointed to by env; rewritten before each fork */
     char fd_text[48], parent_text[48], threads_text[48], spin_text[32];
     weft_local *map;
-    int fd, ranks, threads;
+    int fd;
     pid_t parent;
-    cpu_set_t allowed;
-    bool pin;              /* every rank gets cores of its own */
+    weft_local_share share;
     sigset_t signals;      /* the mask that a rank starts with */
 } weft_spawner;
 

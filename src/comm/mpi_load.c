@@ -110,17 +110,28 @@ static const char *package_of(const char *mpi)
     return strcmp(mpi, "openmpi") ? "libmpich-dev and mpich" : "libopenmpi-dev and openmpi-bin";
 }
 
-static weft_status not_found(const folders *f, const char *mpi)
+bool weft_mpi_find(const char *mpi, weft_text *path)
 {
-    weft_text where = {0};
-    for (int i = 0; i < f->n; i++) weft_text_add(&where, "%s%s", i ? ", " : "", f->path[i]);
-    weft_status st =
-        weft_fail(WEFT_ERR_REFUSED,
-                  "the plugin libweft_mpi_%s.so is not there: build Weft where %s are installed, or give its "
-                  "folder in WEFT_PLUGIN_PATH (looked in %s)",
-                  mpi, package_of(mpi), where.data ? where.data : "no folder");
-    weft_text_free(&where);
-    return st;
+    folders *f = calloc(1, sizeof *f);
+    bool found = false;
+    if (f) collect_folders(f);
+    for (int i = 0; f && i < f->n && !found; i++) {
+        path->len = 0;
+        weft_text_add(path, "%s/libweft_mpi_%s.so", f->path[i], mpi);
+        found = !path->failed && access(path->data, R_OK) == 0;
+    }
+    path->len = found ? path->len : 0;
+    for (int i = 0; f && i < f->n && !found; i++) weft_text_add(path, "%s%s", i ? ", " : "", f->path[i]);
+    free(f);
+    return found;
+}
+
+static weft_status not_found(const char *mpi, const char *looked)
+{
+    return weft_fail(WEFT_ERR_REFUSED,
+                     "the plugin libweft_mpi_%s.so is not there: build Weft where %s are installed, or give its "
+                     "folder in WEFT_PLUGIN_PATH (looked in %s)",
+                     mpi, package_of(mpi), looked);
 }
 
 static weft_status bind_plugin(weft_mpi *m, const char *path, const char *mpi)
@@ -145,21 +156,12 @@ static weft_status bind_plugin(weft_mpi *m, const char *path, const char *mpi)
 
 weft_status weft_mpi_load(weft_mpi **out, const char *mpi)
 {
-    folders *f = calloc(1, sizeof *f);
     weft_mpi *m = calloc(1, sizeof *m);
-    weft_status st = f && m ? WEFT_OK : weft_fail(WEFT_ERR_MEMORY, "no memory to load the MPI plugin");
-    if (st >= 0) {
-        collect_folders(f);
-        bool found = false;
-        for (int i = 0; i < f->n && !found; i++) {
-            char path[PATH_ROOM + 64];
-            snprintf(path, sizeof path, "%s/libweft_mpi_%s.so", f->path[i], mpi);
-            found = access(path, R_OK) == 0;
-            if (found) st = bind_plugin(m, path, mpi);
-        }
-        if (!found) st = not_found(f, mpi);
-    }
-    free(f);
+    weft_text path = {0};
+    weft_status st = m ? WEFT_OK : weft_fail(WEFT_ERR_MEMORY, "no memory to load the MPI plugin");
+    if (st >= 0 && weft_mpi_find(mpi, &path)) st = bind_plugin(m, path.data, mpi);
+    else if (st >= 0) st = not_found(mpi, path.data && path.len ? path.data : "no folder");
+    weft_text_free(&path);
     if (st >= 0) *out = m;
     else free(m);
     return st;
