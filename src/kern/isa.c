@@ -54,16 +54,16 @@ static cpu_facts read_cpu(void)
 
 static bool all_set(uint32_t word, uint32_t bits) { return (word & bits) == bits; }
 
+/* ---- what the processor has, by CPUID ----------------------------------------------------------------- */
+
 static bool has_avx2(const cpu_facts *f)
 {
-    return all_set(f->xcr0, 0x6u) /* xmm, ymm */ && all_set(f->f1c, bit_AVX | bit_FMA | bit_F16C) &&
-           all_set(f->f7b, bit_AVX2);
+    return all_set(f->f1c, bit_AVX | bit_FMA | bit_F16C) && all_set(f->f7b, bit_AVX2);
 }
 
 static bool has_avx512(const cpu_facts *f)
 {
-    return has_avx2(f) && all_set(f->xcr0, 0xe6u) /* + opmask, both halves of zmm */ &&
-           all_set(f->f7b, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL);
+    return has_avx2(f) && all_set(f->f7b, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL);
 }
 
 static bool has_avx512_bf16(const cpu_facts *f) { return has_avx512(f) && (f->f7a1 & 1 << 5); }
@@ -71,47 +71,77 @@ static bool has_avx512_bf16(const cpu_facts *f) { return has_avx512(f) && (f->f7
 /* With what its kernels use between tiles; every processor with AMX has that. */
 static bool has_amx(const cpu_facts *f)
 {
-    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, XTILE = 3 << 17 };
-    enum { REQUEST_PERMISSION = 0x1023, XTILEDATA = 18 }; /* arch_prctl(ARCH_REQ_XCOMP_PERM, ...) */
-    return has_avx512_bf16(f) && all_set(f->f7c, bit_AVX512VBMI) && all_set(f->f7d, AMX_BF16 | AMX_TILE) &&
-           all_set(f->xcr0, XTILE) && syscall(SYS_arch_prctl, REQUEST_PERMISSION, XTILEDATA) == 0;
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    return has_avx512_bf16(f) && all_set(f->f7c, bit_AVX512VBMI) && all_set(f->f7d, AMX_BF16 | AMX_TILE);
 }
 
-static void detect(bool available[WEFT_ISA_COUNT], bool *avx512_bf16)
+/* ---- what the system saves and permits ------------------------------------------------------------------ */
+
+enum { SAVES_YMM = 0x6 /* xmm, ymm */, SAVES_ZMM = 0xe6 /* + opmask, both halves of zmm */, SAVES_TILES = 3 << 17 };
+
+static bool may_use_tiles(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, XTILEDATA = 18 }; /* arch_prctl(ARCH_REQ_XCOMP_PERM, ...) */
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, XTILEDATA) == 0;
+}
+
+static void read_name(char name[64])
+{
+    uint32_t part[12] = {0};
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t *p = part + 4 * i;
+        if (!__get_cpuid(0x80000002u + i, &p[0], &p[1], &p[2], &p[3])) return;
+    }
+    memcpy(name, part, sizeof part); /* ends with zeros, or is 48 letters long */
+}
+
+static void describe(weft_cpu *out, bool *avx512_bf16)
 {
     const cpu_facts f = read_cpu();
-    *avx512_bf16 = has_avx512_bf16(&f);
-    available[WEFT_ISA_AVX2] = has_avx2(&f);
-    available[WEFT_ISA_AVX512] = has_avx512(&f);
-    available[WEFT_ISA_AMX] = has_amx(&f);
+    const bool has[WEFT_ISA_COUNT] = {true, has_avx2(&f), has_avx512(&f), has_amx(&f)};
+    const uint32_t saves[WEFT_ISA_COUNT] = {0, SAVES_YMM, SAVES_ZMM, SAVES_ZMM | SAVES_TILES};
+    read_name(out->name);
+    out->xcr0 = f.xcr0;
+    for (int i = 0; i < WEFT_ISA_COUNT; i++) {
+        out->has[i] = has[i];
+        out->saved[i] = all_set(f.xcr0, saves[i]);
+        out->allowed[i] = has[i] && out->saved[i] && (i != WEFT_ISA_AMX || may_use_tiles());
+    }
+    *avx512_bf16 = has_avx512_bf16(&f) && out->saved[WEFT_ISA_AVX512];
 }
 
 #else
 
-static void detect(bool available[WEFT_ISA_COUNT], bool *avx512_bf16) { (void)available, (void)avx512_bf16; }
+static void describe(weft_cpu *out, bool *avx512_bf16) { (void)out, (void)avx512_bf16; }
 
 #endif
 
 /* A fact of the hardware, found once per process. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct { bool isa[WEFT_ISA_COUNT], avx512_bf16; } found;
+static struct { weft_cpu cpu; bool avx512_bf16; } found;
 
-static void detect_once(void)
+static void describe_once(void)
 {
-    detect(found.isa, &found.avx512_bf16);
-    found.isa[WEFT_ISA_REF] = true;
+    describe(&found.cpu, &found.avx512_bf16);
+    found.cpu.has[WEFT_ISA_REF] = found.cpu.saved[WEFT_ISA_REF] = found.cpu.allowed[WEFT_ISA_REF] = true;
+}
+
+void weft_cpu_describe(weft_cpu *out)
+{
+    pthread_once(&once, describe_once);
+    *out = found.cpu;
 }
 
 bool weft_isa_available(weft_isa isa)
 {
     if (isa < 0 || isa >= WEFT_ISA_COUNT) return false;
-    pthread_once(&once, detect_once);
-    return found.isa[isa];
+    pthread_once(&once, describe_once);
+    return found.cpu.allowed[isa];
 }
 
 bool weft_cpu_has_avx512_bf16(void)
 {
-    pthread_once(&once, detect_once);
+    pthread_once(&once, describe_once);
     return found.avx512_bf16;
 }
 

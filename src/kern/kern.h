@@ -15,6 +15,7 @@
 #include "tensor/tensor.h"
 
 #include "kern/attention/attention.h"
+#include "kern/check/check.h"
 #include "kern/gemm/gemm.h"
 #include "kern/move/move.h"
 #include "kern/roof/roof.h"
@@ -27,6 +28,15 @@ bool weft_isa_parse(const char *s, weft_isa *out);
 bool weft_isa_available(weft_isa isa);
 /* Whether it has vdpbf16ps, which no level of weft_isa asks for. */
 bool weft_cpu_has_avx512_bf16(void);
+/* The processor and what the system lets it do, for reports. LOCAL */
+typedef struct weft_cpu {
+    char name[64];                /* as it calls itself; empty where it does not */
+    uint64_t xcr0;                /* registers that the system saves, as XCR0 has them; 0: not an x86-64 */
+    bool has[WEFT_ISA_COUNT];     /* its instructions, by CPUID */
+    bool saved[WEFT_ISA_COUNT];   /* their registers are among those of xcr0 */
+    bool allowed[WEFT_ISA_COUNT]; /* and this process may use them: AMX needs a permission */
+} weft_cpu;
+void weft_cpu_describe(weft_cpu *out);
 /* The strongest available one; the environment's WEFT_ISA=ref|avx2|avx512|amx lowers it (a bad value is
  * refused by weft_kern_init). */
 weft_isa weft_isa_best(void);

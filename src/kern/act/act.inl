@@ -16,7 +16,9 @@ void NAME(swiglu_fwd)(void *y, int64_t y_ld, const void *gate, int64_t g_ld, con
         C *y_r = (C *)y + r * y_ld;
         for (int64_t i = 0; i < n; i += VLEN) {
             const V g = LD(g_r + i, n - i);
-            ST(y_r + i, vmul(vmul(g, NAME(sigmoid)(g)), LD(u_r + i, n - i)), n - i);
+            V x = vmul(vmul(g, NAME(sigmoid)(g)), LD(u_r + i, n - i));
+            if (n - i < VLEN && WEFT_PLANTED(kernel_row_end)) x = vmul(x, vset(1.01f));
+            ST(y_r + i, x, n - i);
         }
     }
 }

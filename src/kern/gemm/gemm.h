@@ -29,6 +29,10 @@ void weft_gemm_destroy(weft_gemm *gemm);
 /* Refuses impossible sizes, strides, types, and a queue (there is no device). Products use ctx->threads
  * threads. C is rounded once, from sums in R or wider. */
 weft_status weft_gemm_run(weft_gemm *gemm, const weft_gemm_args *args, weft_queue *queue);
+/* The library of products, for reports: its version, the variable that limits its instruction set (NULL: none is set)
+ * and the value, the set that it uses in this process from the first weft_gemm_create with a set above ref on. LOCAL */
+typedef struct weft_gemm_library { int version[3]; const char *variable, *value, *isa; } weft_gemm_library;
+weft_gemm_library weft_gemm_library_now(void);
 /* From now on every call with work to do is written down in log[capacity], as far as there is room; NULL ends it. For
  * measuring the same products again without what stands between them. */
 void weft_gemm_record(weft_gemm *gemm, weft_gemm_args *log, int64_t capacity);

@@ -7,6 +7,7 @@
  * halves its speed where rows lie a multiple of 4 KiB apart (README.md has the figures). */
 #include "kern/gemm/gemm_impl.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include <oneapi/dnnl/dnnl.h>
@@ -257,6 +258,33 @@ weft_status weft_gemm_dnn_create(weft_gemm *gemm, int isa)
     TRY_DNNL(dnnl_engine_create(&dnn->engine, dnnl_cpu, 0));
     TRY_DNNL(dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags));
     return WEFT_OK;
+}
+
+static const char *isa_name(dnnl_cpu_isa_t isa)
+{
+    static const struct { dnnl_cpu_isa_t isa; const char *name; } names[] = {
+        {dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
+        {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+        {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+        {dnnl_cpu_isa_avx512_core, "avx512_core"},
+        {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
+        {dnnl_cpu_isa_avx2, "avx2"},
+        {dnnl_cpu_isa_avx, "avx"},
+        {dnnl_cpu_isa_sse41, "sse41"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (isa == names[i].isa) return names[i].name;
+    return "another set";
+}
+
+weft_gemm_library weft_gemm_library_now(void)
+{
+    static const char *const variables[] = {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"};
+    const dnnl_version_t *v = dnnl_version();
+    weft_gemm_library out = {.version = {v->major, v->minor, v->patch}, .isa = isa_name(dnnl_get_effective_cpu_isa())};
+    for (int i = 0; i < 2 && !out.variable; i++)
+        if ((out.value = getenv(variables[i]))) out.variable = variables[i];
+    return out;
 }
 
 void weft_gemm_dnn_destroy(weft_gemm_dnn *dnn)
