@@ -27,11 +27,12 @@ typedef struct weft_command {
     bool config_file;  /* the first positional is a YAML file */
     bool ranks;        /* runs on tp x cp x dp x pp ranks */
     weft_status (*check)(weft_cli *cli);                    /* refusals before any rank is started; or NULL */
-    weft_status (*body)(weft_cli *cli, weft_world *world);  /* on every rank; COLLECTIVE */
+    /* On every rank; COLLECTIVE. NULL: weft doctor, which starts its own before this process has any thread. */
+    weft_status (*body)(weft_cli *cli, weft_world *world);
 } weft_command;
 
 extern const weft_command weft_cmd_train, weft_cmd_eval, weft_cmd_verify, weft_cmd_attention, weft_cmd_generate,
-    weft_cmd_info, weft_cmd_sim, weft_cmd_bench, weft_cmd_checkpoint;
+    weft_cmd_info, weft_cmd_sim, weft_cmd_bench, weft_cmd_checkpoint, weft_cmd_doctor;
 
 /* Runs cli->command->body on the ranks that the options ask for: in this process when it is one or was
  * started as one (by the supervisor or by an MPI launcher), else under the supervisor. `so_far`: of reading words and

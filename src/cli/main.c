@@ -1,5 +1,5 @@
 /* main.c — the table of commands, and the way from words to a resolved run. */
-#include "cli/cli.h"
+#include "cli/doctor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 
 static const weft_command *const commands[] = {&weft_cmd_train,     &weft_cmd_eval,     &weft_cmd_verify,
                                                &weft_cmd_attention, &weft_cmd_generate, &weft_cmd_info, &weft_cmd_sim,
-                                               &weft_cmd_bench,     &weft_cmd_checkpoint};
+                                               &weft_cmd_bench,     &weft_cmd_checkpoint, &weft_cmd_doctor};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_usage(FILE *to)
@@ -106,7 +106,7 @@ static int run_command(weft_cli *cli, int argc, char *const *argv)
     }
     if (st >= 0) st = parse(cli, argc, argv);
     if (st >= 0 && cli->command->check) st = cli->command->check(cli);
-    return weft_launch(cli, st);
+    return st >= 0 && !cli->command->body ? weft_doctor_run(cli) : weft_launch(cli, st);
 }
 
 /* A program started with a closed descriptor 1 would get that number for the next file it opens, and what it

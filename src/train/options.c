@@ -16,6 +16,7 @@
 #define CUT (RANKS | B) /* how one sequence is cut: bench cp times it, bench profile refuses what it does not use */
 #define S WEFT_CMD_SIM
 #define C WEFT_CMD_CHECKPOINT
+#define D WEFT_CMD_DOCTOR
 #define NO_LIMIT 1, 0
 enum { RANKS_MAX = 1 << 16 };
 
@@ -23,7 +24,7 @@ enum { RANKS_MAX = 1 << 16 };
 static const weft_opt table[] = {
     /* key, flag, alias, type, offset, default, choices, min, max, doc, commands */
     {"parallel.cp", "context-parallel-size", "cp|context_parallel_size", WEFT_OPT_INT, OFF(cp), "1", NULL, 1, 4096,
-     "ranks over which each sequence is cut", CUT},
+     "ranks over which each sequence is cut", CUT | D},
     {"parallel.cp_strategy", "cp-strategy", NULL, WEFT_OPT_ENUM, OFF(cp_strategy), "auto",
      "auto|none|pcp|dcp|ring|pairwise|ulysses|dcp-ring|dcp-pairwise", NO_LIMIT,
      "how keys and values travel (weft info --plan shows what auto takes, and why)", CUT},
@@ -58,11 +59,11 @@ static const weft_opt table[] = {
     {"parallel.profile", "profile", NULL, WEFT_OPT_TEXT, OFF(profile), NULL, NULL, NO_LIMIT,
      "rates of the machine, for auto: a name (h100-ib) or a file of weft bench profile (default: plain ones)", CUT},
     {"parallel.dp", "data-parallel-size", "dp", WEFT_OPT_INT, OFF(dp), "1", NULL, 1, 4096,
-     "groups of ranks that work on different sequences", T | E | V | B},
+     "groups of ranks that work on different sequences", T | E | V | B | D},
     {"parallel.tp", "tensor-model-parallel-size", "tp", WEFT_OPT_INT, OFF(tp), "1", NULL, 1, 4096,
-     "ranks over which the heads, columns and vocabulary of each layer are dealt", T | E | V | B},
+     "ranks over which the heads, columns and vocabulary of each layer are dealt", T | E | V | B | D},
     {"parallel.pp", "pipeline-model-parallel-size", "pp", WEFT_OPT_INT, OFF(pp), "1", NULL, 1, 4096,
-     "stages of a pipeline, each with a part of the layers", T | E | V | B},
+     "stages of a pipeline, each with a part of the layers", T | E | V | B | D},
     {"parallel.sequence_parallel", "sequence-parallel", NULL, WEFT_OPT_BOOL, OFF(sequence_parallel), "false", NULL,
      NO_LIMIT, "with --tp: the ranks of a layer share norms and residual stream, too, each with some of the rows",
      T | E | V | B},
@@ -207,11 +208,11 @@ static const weft_opt table[] = {
      "fp64: reference kernels; bf16, fp16: operands of products and attention, all else stays fp32",
      MODEL | A | B},
     {"run.isa", "isa", NULL, WEFT_OPT_ENUM, OFF(isa), "best", "best|ref|avx2|avx512|amx", NO_LIMIT,
-     "instruction set of the kernels (also WEFT_ISA)", MODEL | A | B},
+     "instruction set of the kernels (also WEFT_ISA)", MODEL | A | B | D},
     {"run.seed", "seed", NULL, WEFT_OPT_INT, OFF(seed),
      "1", NULL, 0, 9e15, "seed of weights, data order, sampling, dropout, made cases", T | G | A},
     {"run.threads", "threads", NULL, WEFT_OPT_INT, OFF(threads),
-     "0", NULL, 0, 1024, "threads per rank (0: cores / ranks)", MODEL | A | B},
+     "0", NULL, 0, 1024, "threads per rank (0: cores / ranks)", MODEL | A | B | D},
     {"run.timeout", "timeout", NULL, WEFT_OPT_REAL, OFF(timeout), "120", NULL, 0.1, 1e7,
      "seconds that a rank waits for another before the job ends", CUT},
     {"run.mpi_progress", "mpi-progress", NULL, WEFT_OPT_ENUM, OFF(mpi_progress),
@@ -237,7 +238,7 @@ static const weft_opt table[] = {
     {"attention.dropout", "dropout", NULL, WEFT_OPT_REAL, OFF(dropout), "0", NULL, 0, 0.999999,
      "dropout of the attention probabilities, by address; --out also writes dropout_mask", A | B},
     {"bench.format", "format", NULL, WEFT_OPT_ENUM, OFF(bench_format), "text", "text|md|csv|jsonl", NO_LIMIT,
-     "how benches, and info --groups and --memory, print their table", B | WEFT_CMD_INFO},
+     "how benches, doctor (text or jsonl), and info --groups and --memory, print their table", B | D | WEFT_CMD_INFO},
     {"bench.repeats", "repeats", NULL, WEFT_OPT_INT, OFF(bench_repeats), "0", NULL, 0, WEFT_BENCH_REPEATS_MAX,
      "measure so many times (0: by the time that it takes)", B},
     {"bench.sweep", "sweep", NULL, WEFT_OPT_TEXT, OFF(bench_sweep), NULL, NULL, NO_LIMIT,
@@ -298,6 +299,7 @@ static const weft_opt table[] = {
 #undef G
 #undef S
 #undef C
+#undef D
 #undef B
 
 const weft_opt *weft_run_table(int *n)

@@ -10,7 +10,8 @@
 
 enum { /* commands, as bits in the option table */
     WEFT_CMD_TRAIN = 1, WEFT_CMD_EVAL = 2, WEFT_CMD_VERIFY = 4, WEFT_CMD_ATTENTION = 8, WEFT_CMD_GENERATE = 16,
-    WEFT_CMD_INFO = 32, WEFT_CMD_BENCH = 64, WEFT_CMD_SIM = 128, WEFT_CMD_CHECKPOINT = 256
+    WEFT_CMD_INFO = 32, WEFT_CMD_BENCH = 64, WEFT_CMD_SIM = 128, WEFT_CMD_CHECKPOINT = 256,
+    WEFT_CMD_DOCTOR = 1 << 15
 };
 
 typedef struct weft_run_options { /* filled by the table in options.c, which documents every field */
