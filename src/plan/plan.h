@@ -85,6 +85,7 @@ typedef struct weft_layout_choice { /* one way to lay a training step over ranks
 typedef struct weft_plan_system {
     double stream;             /* of the residual stream: what travels between the stages of a pipeline */
     double tp_rows, tp_sums;   /* of gathered rows and of partial sums in tensor parallelism */
+    double tp_piece;           /* bytes of sums that travel together in tensor parallelism; 0: all */
     double gradients, weights; /* of what is summed over ranks with the same weights, and of weights given back */
     double elements;           /* read and written element by element, as a share of what Weft does: some fuse more */
 } weft_plan_system;

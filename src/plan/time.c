@@ -20,7 +20,8 @@ weft_plan_system weft_plan_system_weft(weft_prec prec)
 {
     const double c = (double)weft_dtype_size(weft_prec_compute(prec));
     const double r = (double)weft_dtype_size(weft_prec_real(prec));
-    return (weft_plan_system){.stream = r, .tp_rows = c, .tp_sums = r, .gradients = r, .weights = r, .elements = 1};
+    return (weft_plan_system){.stream = r, .tp_rows = c, .tp_sums = r, .tp_piece = 16 << 20,
+                              .gradients = r, .weights = r, .elements = 1};
 }
 
 weft_model_options weft_plan_options(const weft_plan_ask *ask, const weft_layout_choice *c)

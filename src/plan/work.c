@@ -19,11 +19,17 @@ typedef struct sizes { /* what all amounts are made of */
 
 static double size_of(weft_dtype type) { return (double)weft_dtype_size(type); }
 
-/* As model/tp.c cuts them: 16 MiB of sums at a time, 128 rows at least. */
+static weft_plan_system system_of(const weft_plan_ask *ask)
+{
+    return ask->system ? *ask->system : weft_plan_system_weft(ask->options.prec);
+}
+
+/* As model/tp.c cuts them: a piece of sums at a time, 128 rows at least. */
 static double chunks_of(const sizes *z)
 {
-    const double most = fmax(128, (double)(16 << 20) / (z->C * z->r));
-    return fmax(1, ceil(z->S / most));
+    const weft_plan_system system = system_of(z->ask);
+    const double most = fmax(128, system.tp_piece / (z->C * z->r));
+    return system.tp_piece > 0 ? fmax(1, ceil(z->S / most)) : 1;
 }
 
 static sizes sizes_of(const weft_plan_ask *ask, const weft_layout_choice *choice)
@@ -195,7 +201,7 @@ weft__step_work weft__work_of(const weft_plan_ask *ask, const weft_layout_choice
     layer_again(&z, &x.layer.pass[WEFT__AGAIN]);
     embedding(&z, &x.embedding);
     head(&z, &x.head);
-    const double elements = ask->system ? ask->system->elements : 1;
+    const double elements = system_of(ask).elements;
     scale_elements(&x.layer, elements);
     scale_elements(&x.embedding, elements);
     scale_elements(&x.head, elements);
