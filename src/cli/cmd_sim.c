@@ -248,16 +248,6 @@ static weft_status write_trace(request *q, weft_chrome_told *told)
 
 /* ---- the table ---------------------------------------------------------------------------------------------- */
 
-/* "172M", in powers of 1024 */
-static const char *bytes_text(double b, char buf[16])
-{
-    static const char suffix[] = {'B', 'K', 'M', 'G', 'T', 'P'};
-    int i = 0;
-    while (b >= 999.5 && i < 5) b /= 1024, i++;
-    snprintf(buf, 16, "%.*f%c", i > 0 && b < 9.995 ? 2 : i > 0 && b < 99.95 ? 1 : 0, b, suffix[i]);
-    return buf;
-}
-
 typedef struct summary { double compute, exposed, sent, messages, memory, imbalance; } summary;
 
 /* Shares are means over ranks of the whole time; bytes, messages and memory those of the busiest rank. */
@@ -290,7 +280,8 @@ static void print_entry(const request *q, const entry *e)
            e->strategy, weft_layout_text(e->layout, layout, sizeof layout),
            weft_short_seconds(e->result.forward_seconds / layers, forward),
            weft_short_seconds(e->result.backward_seconds / layers, backward), 100 * s.compute, 100 * s.exposed,
-           bytes_text(s.sent / layers, sent), s.messages / layers, bytes_text(s.memory, memory), s.imbalance);
+           weft_short_bytes(s.sent / layers, sent), s.messages / layers, weft_short_bytes(s.memory, memory),
+           s.imbalance);
 }
 
 static void print_head(const request *q)

@@ -35,6 +35,15 @@ void weft_add_json_text(weft_text *t, const char *s)
     weft_text_add(t, "\"");
 }
 
+const char *weft_short_bytes(double b, char buf[16])
+{
+    static const char suffix[] = {'B', 'K', 'M', 'G', 'T', 'P'};
+    int i = 0;
+    while (b >= 999.5 && i < 5) b /= 1024, i++;
+    snprintf(buf, 16, "%.*f%c", i > 0 && b < 9.995 ? 2 : i > 0 && b < 99.95 ? 1 : 0, b, suffix[i]);
+    return buf;
+}
+
 void weft_print_json_text(const char *s)
 {
     weft_text t = {0};

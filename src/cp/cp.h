@@ -109,7 +109,8 @@ weft_cp_traffic weft_cp_planned(const weft_cp_plan *plan, int slot);
 /* Step i of the context stage on this rank: its queries over the keys and values of one owner. */
 typedef struct weft_cp_work {
     int step, owner;             /* owner: a rank of the plan's comm */
-    int head0, heads;            /* query heads that this rank computes */
+    int head0, heads;            /* query heads that this rank computes, as numbers of the model */
+    int kv_head0, kv_heads;      /* the key/value heads that they read */
     int64_t queries, keys;       /* rows here and there: with head groups, those of the whole groups */
     const weft_attn_pair *pairs; /* [n] what is computed: rows and positions of queries and of keys that they see */
     int64_t n;                   /* 0: nothing to compute */

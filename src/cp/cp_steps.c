@@ -47,7 +47,8 @@ static void tell_work(const weft_cp_plan *plan, const weft__cp_slot *slot, const
     for (int i = 0; i < plan->P; i++) {
         int owner = weft__cp_owner(plan, i);
         weft_cp_work w = {.step = i, .owner = weft__cp_peer(plan, owner), .head0 = plan->desc.head0,
-                          .heads = plan->desc.H, .queries = slot->q_rows, .keys = slot->kv_rows[owner],
+                          .heads = plan->desc.H, .kv_head0 = plan->desc.kv_head0, .kv_heads = plan->desc.Hkv,
+                          .queries = slot->q_rows, .keys = slot->kv_rows[owner],
                           .pairs = slot->pairs + slot->first[i], .n = slot->first[i + 1] - slot->first[i]};
         view->work(view->ud, &w);
     }

@@ -4,6 +4,7 @@
 #define WEFT_PLAN_H
 
 #include "sched/sched.h"
+#include "plan/show.h"
 
 typedef struct weft_plan_state { /* bytes on one rank that stay from step to step; exact */
     int64_t weights;   /* masters, R                                       */

@@ -256,19 +256,10 @@ static weft_status check(const weft_sim_ask *a)
 static weft_status make_shard(weft_shard *s, weft_arena *arena, const weft_sim_ask *a, int64_t T, int64_t pos0,
                               bool with_docs)
 {
-    int64_t B = a->problem.B, *cu, *first;
     weft_docs docs;
     if (with_docs) docs = *a->docs;
-    else {
-        WEFT_TRY(WEFT_NEW(arena, 2 * B, "documents", &cu));
-        WEFT_TRY(WEFT_NEW(arena, B + 1, "documents", &first));
-        for (int64_t b = 0; b <= B; b++) first[b] = 2 * b;
-        for (int64_t b = 0; b < B; b++) cu[2 * b] = 0, cu[2 * b + 1] = T;
-        docs = (weft_docs){B, T, cu, first, NULL};
-    }
-    WEFT_TRY(weft_docs_check(&docs));
-    WEFT_TRY(weft_shard_alloc(s, arena, a->cp, weft_shard_capacity(a->problem.layout, B, T, docs.first[B] - B, a->cp)));
-    return weft_shard_make(s, a->problem.layout, &docs, pos0);
+    else WEFT_TRY(weft_docs_whole(&docs, arena, a->problem.B, T));
+    return weft_shard_create(s, arena, a->problem.layout, a->cp, &docs, pos0);
 }
 
 /* ---- the time line ------------------------------------------------------------------------------------------ */

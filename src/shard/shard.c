@@ -29,6 +29,17 @@ weft_status weft_docs_check(const weft_docs *docs)
     return WEFT_OK;
 }
 
+weft_status weft_docs_whole(weft_docs *out, weft_arena *arena, int64_t B, int64_t T)
+{
+    int64_t *cu, *first;
+    WEFT_TRY(WEFT_NEW(arena, 2 * B, "documents", &cu));
+    WEFT_TRY(WEFT_NEW(arena, B + 1, "documents", &first));
+    for (int64_t b = 0; b <= B; b++) first[b] = 2 * b;
+    for (int64_t b = 0; b < B; b++) cu[2 * b] = 0, cu[2 * b + 1] = T;
+    *out = (weft_docs){B, T, cu, first, NULL};
+    return WEFT_OK;
+}
+
 /* A row of T tokens is cut by at most 2P-1 chunk bounds, and each cut adds at most one segment to the
  * row's documents; over B rows that stays below docs + 2PB. */
 int64_t weft__chunk_capacity(weft_layout l, int64_t B, int64_t T, int64_t docs, int P)
@@ -117,6 +128,15 @@ weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *
     s->layout = layout, s->B = docs->B, s->T = docs->T, s->pos0 = pos0, s->sample0 = 0;
     for (int r = 0; r < s->P; r++) s->rows[r] = weft_shard_rows(layout, docs->B, docs->T, s->P, r);
     return ops->make ? ops->make(s, docs) : cut_runs(s, ops, docs);
+}
+
+weft_status weft_shard_create(weft_shard *s, weft_arena *arena, weft_layout layout, int P, const weft_docs *docs,
+                              int64_t pos0)
+{
+    WEFT_TRY(weft_docs_check(docs)); /* before its documents are counted */
+    int64_t n = docs->first[docs->B] - docs->B;
+    WEFT_TRY(weft_shard_alloc(s, arena, P, weft_shard_capacity(layout, docs->B, docs->T, n, P)));
+    return weft_shard_make(s, layout, docs, pos0);
 }
 
 int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int rank)

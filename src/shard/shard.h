@@ -47,6 +47,8 @@ typedef struct weft_docs {
                              queries that are the last part of a row whose documents begin before them */
 } weft_docs;
 weft_status weft_docs_check(const weft_docs *docs);
+/* One document in each of B rows. */
+weft_status weft_docs_whole(weft_docs *out, weft_arena *arena, int64_t B, int64_t T);
 
 /* All ranks' segments of one micro-batch. */
 typedef struct weft_shard {
@@ -71,6 +73,9 @@ int64_t weft_layout_pieces(weft_layout layout, int U);
 weft_status weft_shard_alloc(weft_shard *s, weft_arena *arena, int P, int64_t capacity);
 /* Fills s. pos0 != 0 needs one document per row. Refuses more segments than fit. LOCAL, same on every rank. */
 weft_status weft_shard_make(weft_shard *s, weft_layout layout, const weft_docs *docs, int64_t pos0);
+/* Both in one, with the room that these documents need. Checks them. LOCAL */
+weft_status weft_shard_create(weft_shard *s, weft_arena *arena, weft_layout layout, int P, const weft_docs *docs,
+                              int64_t pos0);
 /* Tokens of rank r: what any shard with this layout gives, without making one. */
 int64_t weft_shard_rows(weft_layout layout, int64_t B, int64_t T, int P, int rank);
 /* The largest over ranks. */

@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #define OFF(field) offsetof(weft_run_options, field)
-#define T (WEFT_CMD_TRAIN | WEFT_CMD_INFO | WEFT_CMD_SIM) /* weft info and weft sim take whatever a run takes */
+/* weft info, weft sim and weft show take whatever a run takes */
+#define T (WEFT_CMD_TRAIN | WEFT_CMD_INFO | WEFT_CMD_SIM | WEFT_CMD_SHOW)
 #define E WEFT_CMD_EVAL
 #define V WEFT_CMD_VERIFY
 #define A WEFT_CMD_ATTENTION
@@ -252,7 +253,7 @@ static const weft_opt table[] = {
     {"sim.layouts", "layouts", NULL, WEFT_OPT_TEXT, OFF(sim_layouts), NULL, NULL, NO_LIMIT,
      "layouts to simulate, separated by commas (default: --cp-layout)", S},
     {"sim.docs", "docs", NULL, WEFT_OPT_TEXT, OFF(sim_docs), NULL, NULL, NO_LIMIT,
-     "documents of each sequence: \"100,0,*\" lengths, or \"random:8\" (default: one)", S},
+     "documents of each sequence: \"100,0,*\" lengths, or \"random:8\" (default: one)", S | WEFT_CMD_SHOW},
     {"sim.layers", "sim-layers", NULL, WEFT_OPT_INT, OFF(sim_layers), "1", NULL, 1, 1 << 16,
      "attention layers, one after the other, forward and then backward", S},
     {"sim.hardware_progress", "hardware-progress", NULL, WEFT_OPT_BOOL, OFF(sim_hardware_progress),
@@ -269,6 +270,19 @@ static const weft_opt table[] = {
      "every kernel takes longer by a share of its time, drawn from 0 to this (by --seed)", S},
     {"trace.ranks", "trace-ranks", NULL, WEFT_OPT_TEXT, OFF(trace_ranks), "0-3", NULL, NO_LIMIT,
      "ranks in the time line: numbers and ranges, separated by commas", S},
+
+    {"show.step", "step", NULL, WEFT_OPT_TEXT, OFF(show_step), "all", NULL, NO_LIMIT,
+     "the step of the exchange to draw: its number, or all", WEFT_CMD_SHOW},
+    {"show.rank", "rank", NULL, WEFT_OPT_INT, OFF(show_rank), "-1", NULL, -1, 4095,
+     "draw what this rank computes, and list its steps (-1: all of a context group)", WEFT_CMD_SHOW},
+    {"show.backward", "backward", NULL, WEFT_OPT_BOOL, OFF(show_backward), "false", NULL, NO_LIMIT,
+     "list the messages of the backward pass: keys and values again, and their gradients", WEFT_CMD_SHOW},
+    {"show.queries", "queries", NULL, WEFT_OPT_SIZE, OFF(show_queries), "0", NULL, 0, INT32_MAX,
+     "only the last N tokens of the sequence ask (0: all)", WEFT_CMD_SHOW},
+    {"show.svg", "svg", NULL, WEFT_OPT_TEXT, OFF(show_svg), NULL, NULL, NO_LIMIT,
+     "also write the picture to this file, with a panel for each step", WEFT_CMD_SHOW},
+    {"color", "color", NULL, WEFT_OPT_ENUM, OFF(color), "auto", "auto|always|never", NO_LIMIT,
+     "colours on the terminal (auto: where the output is one and NO_COLOR is not set)", WEFT_CMD_SHOW},
 
     {"plan", "plan", NULL, WEFT_OPT_BOOL, OFF(plan), "false", NULL, NO_LIMIT,
      "print the plan of these options and why other strategies lost, instead of the machine", WEFT_CMD_INFO},
