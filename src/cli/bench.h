@@ -14,6 +14,6 @@ typedef struct weft_bench {
 } weft_bench;
 
 extern const weft_bench weft_bench_profile, weft_bench_cp, weft_bench_attention_kernels, weft_bench_step,
-    weft_bench_gemm;
+    weft_bench_gemm, weft_bench_comm;
 
 #endif

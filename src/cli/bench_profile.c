@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { REPEATS = 3, PINGS = 200 };
+enum { REPEATS = 3 };
 static const size_t bulk = (size_t)32 << 20; /* bytes: more than a rank's share of most caches */
 
 /* ---- memory and messages ------------------------------------------------------------------------------------- */
@@ -28,42 +28,15 @@ static weft_status measure_memory(weft_rates *b, const char *from, char *to, wef
     return WEFT_OK;
 }
 
-/* Half of there and back, between ranks 0 and 1; the others get the number later. */
-static weft_status measure_latency(weft_rates *b, char *buf, weft_profile *p)
-{
-    int rank = weft_comm_rank(b->comm);
-    double least = 0;
-    for (int i = 0; i < b->repeats && rank < 2; i++) {
-        double begin = weft_rates_now(b);
-        for (int n = 0; n < PINGS; n++)
-            for (int turn = 0; turn < 2; turn++) {
-                weft_req req;
-                if (turn == rank) WEFT_TRY(weft_isend(b->comm, buf, 8, 1 - rank, 1, WEFT_MEM_HOST, NULL, &req));
-                else WEFT_TRY(weft_irecv(b->comm, buf, 8, 1 - rank, 1, WEFT_MEM_HOST, NULL, &req));
-                WEFT_TRY(weft_wait(&req));
-            }
-        weft_rates_best(&least, (weft_rates_now(b) - begin) / (2 * PINGS));
-    }
-    p->latency_seconds = least;
-    return weft_broadcast(b->comm, &p->latency_seconds, sizeof p->latency_seconds, 0);
-}
-
-/* Every rank sends `bytes` to each of its next `peers` ranks and gets as much, all at once. */
+/* To each of the next `peers` ranks, and as much from others, all at once. */
 static weft_status measure_link(weft_rates *b, int peers, size_t bytes, const char *from, char *to, weft_req *req,
                                 double *rate)
 {
-    int P = weft_comm_size(b->comm), rank = weft_comm_rank(b->comm);
     double least = 0;
     for (int i = 0; i < b->repeats; i++) {
         WEFT_TRY(weft_barrier(b->comm));
         double begin = weft_rates_now(b);
-        for (int k = 1; k <= peers; k++)
-            WEFT_TRY(weft_irecv(b->comm, to + (size_t)(k - 1) * bytes, bytes, (rank - k + P) % P, 2, WEFT_MEM_HOST,
-                                NULL, req++));
-        for (int k = 1; k <= peers; k++)
-            WEFT_TRY(weft_isend(b->comm, from, bytes, (rank + k) % P, 2, WEFT_MEM_HOST, NULL, req++));
-        req -= 2 * peers;
-        WEFT_TRY(weft_wait_all(req, 2 * peers));
+        WEFT_TRY(weft_rates_exchange(b, peers, bytes, from, to, req));
         weft_rates_best(&least, weft_rates_now(b) - begin);
     }
     *rate = (double)bytes * peers / least;
@@ -80,7 +53,7 @@ static weft_status measure_exchange(weft_rates *b, weft_profile *p)
     if (st >= 0) st = WEFT_NEW0(b->arena, 2 * peers, "bench requests", &req);
     WEFT_TRY(weft_agree(b->comm, st));
     WEFT_TRY(measure_memory(b, from, to, p));
-    WEFT_TRY(measure_latency(b, to, p));
+    WEFT_TRY(weft_rates_latency(b, &p->latency_seconds));
     WEFT_TRY(measure_link(b, 1, bulk, from, to, req, &p->link_bytes_per_second));
     return measure_link(b, peers, bulk / (size_t)peers, from, to, req, &p->rank_bytes_per_second);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const weft_bench *const benches[] = {&weft_bench_attention_kernels, &weft_bench_gemm, &weft_bench_step,
-                                            &weft_bench_profile, &weft_bench_cp};
+                                            &weft_bench_profile, &weft_bench_comm, &weft_bench_cp};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static const weft_bench *find(const char *name)
@@ -78,9 +78,10 @@ static weft_status body(weft_cli *cli, weft_world *world) { return find(cli->pos
 
 const weft_command weft_cmd_bench =
     {"bench",
-     "bench attention|gemm|step|profile|cp [CASE ...] [options]",
+     "bench attention|gemm|step|profile|comm|cp [CASE ...] [options]",
      "measure this machine; attention, gemm: its kernels, its matrix products, as a share of the arithmetic units; "
-     "step: a training step by parts; profile: the rates by which auto chooses; cp: one attention layer on its ranks",
+     "step: a training step by parts; profile: the rates by which auto chooses; comm: messages between ranks by size "
+     "and way; cp: one attention layer on its ranks",
      WEFT_CMD_BENCH,
      0,
      WEFT_POSITIONAL_MAX - 1,

@@ -1,10 +1,10 @@
 /* profile_rates.c — how fast this rank computes: attention, matrix products, and what touches every element once.
  *
  * A call costs something whatever its size, so two sizes are timed: with t = s + work / rate, they give the rate that
- * large work reaches, and s. */
+ * large work reaches, and s. The small one is small enough to be nearly all s. */
 #include "cli/profile_rates.h"
 
-enum { HEADS = 2, SIZE = 128, ROWS_MAX = 4096, ROWS_SMALL = 32, SIDE = 256, SIDE_MAX = 2048, SIDE_SMALL = 32 };
+enum { HEADS = 2, SIZE = 128, ROWS_MAX = 4096, ROWS_SMALL = 8, SIDE = 256, SIDE_MAX = 2048, SIDE_SMALL = 16 };
 static const double long_enough = 0.05;    /* seconds that a measurement of large work should take, */
 static const double short_enough = 0.002;  /* and one of many small pieces */
 

@@ -1,4 +1,5 @@
-/* profile_rates.h — what `weft bench profile` measures of a rank's own work (profile_rates.c), for bench_profile.c. */
+/* profile_rates.h — what `weft bench profile` and `weft bench comm` measure: a rank's own work (profile_rates.c), and
+ * exchanges (exchange_rates.c). */
 #ifndef WEFT_CLI_PROFILE_RATES_H
 #define WEFT_CLI_PROFILE_RATES_H
 
@@ -19,5 +20,15 @@ void weft_rates_best(double *least, double seconds);
 
 /* Rates and times of this rank: attention, products, element-wise kernels, and what a call costs. COLLECTIVE */
 weft_status weft_rates_kernels(weft_rates *b, weft_profile *p);
+
+/* Of a small message between ranks 0 and 1: half of there and back, the best of b->repeats; the others get the number,
+ * too. COLLECTIVE */
+weft_status weft_rates_latency(weft_rates *b, double *seconds);
+/* Once: sends from[bytes] to each of the next `peers` ranks and gets as much into to[peers x bytes], all at once.
+ * req[2 x peers]. COLLECTIVE */
+weft_status weft_rates_exchange(weft_rates *b, int peers, size_t bytes, const char *from, char *to, weft_req *req);
+/* The same with the next rank, as messages of `piece` bytes that are all under way at once. req[2 x bytes / piece,
+ * rounded up]. COLLECTIVE */
+weft_status weft_rates_pieces(weft_rates *b, size_t bytes, size_t piece, const char *from, char *to, weft_req *req);
 
 #endif

@@ -244,6 +244,8 @@ static const weft_opt table[] = {
      "measure so many times (0: by the time that it takes)", B},
     {"bench.sweep", "sweep", NULL, WEFT_OPT_TEXT, OFF(bench_sweep), NULL, NULL, NO_LIMIT,
      "bench step: one job after the other with these sizes, as cp=1,2,4 (or tp=, dp=, pp=): how a step scales", B},
+    {"bench.sizes", "sizes", NULL, WEFT_OPT_TEXT, OFF(bench_sizes), NULL, NULL, NO_LIMIT,
+     "bench comm: bytes of messages, separated by commas (default: 64K to 64M, as far as memory goes)", B},
     {"bench.against", "against", NULL, WEFT_OPT_ENUM, OFF(bench_against), "none", "none|own|whole", NO_LIMIT,
      "bench cp: beside the layer, each rank's own queries with all keys at hand (own), or all of it on one rank "
      "(whole)", B},

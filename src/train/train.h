@@ -56,7 +56,7 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     const char *run_name, *run_root;
     bool overwrite;
 
-    const char *make, *bench_format, *bench_against, *bench_sweep;
+    const char *make, *bench_format, *bench_against, *bench_sweep, *bench_sizes;
     int64_t bench_repeats, spot;
     double dropout;
 

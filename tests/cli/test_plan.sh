@@ -25,7 +25,7 @@ assert len(rows) == 4 + 1 + 4 + 8 and p["sources"]["name"].startswith("3 ranks")
 assert p["product_seconds"] < 0.1 and p["attention_seconds"] < 0.1, p
 PY
 refused 'did you mean "profile"' bench profil
-refused 'There is: attention, gemm, step, profile, cp' bench
+refused 'There is: attention, gemm, step, profile, comm, cp' bench
 refused 'give --cp 2' bench profile --cp 1
 
 good info --plan --cp 4 --seq-length 64K --precision bf16 --profile "$tmp/profile.json"
