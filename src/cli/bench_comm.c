@@ -20,7 +20,7 @@ static const char default_sizes[] = "64K,256K,1M,4M,16M,64M";
 
 typedef struct bench {
     weft_rates r;
-    int P, rank, sizes, repeats;
+    int P, rank, sizes, left_out, repeats; /* left_out: sizes that there is no memory for */
     size_t size[SIZES_MAX], largest;
     char *from, *to;          /* [P x largest] */
     size_t *each;             /* [P] bytes of every rank's part */
@@ -203,9 +203,11 @@ static void print_heading(const bench *b)
     weft_world *world = weft_comm_world(b->r.comm);
     weft_world_describe(world, transport, sizeof transport);
     weft_world_cpus(world, &cpus, &sharers);
-    weft_say("%d ranks (%s)%s\nlatency  %.2f us: 8 bytes between ranks 0 and 1, half of there and back\n\n", b->P,
+    weft_say("%d ranks (%s)%s\nlatency  %.2f us: 8 bytes between ranks 0 and 1, half of there and back\n", b->P,
              transport, sharers > cpus ? ", more than processors: times are also those of waiting for one" : "",
              1e6 * b->latency);
+    if (b->left_out) weft_say("memory   has no room for the %d largest of the usual sizes\n", b->left_out);
+    weft_say("\n");
 }
 
 /* ---- what goes into a profile ------------------------------------------------------------------------------------
@@ -330,6 +332,7 @@ static weft_status settle_sizes(bench *b, const weft_cli *cli)
     if (least == 0)
         return weft_fail(WEFT_ERR_REFUSED, "bench comm: there is no memory for %d messages of the largest size in each "
                          "of two buffers on every rank; give smaller ones (--sizes)", b->P);
+    b->left_out = b->sizes - (int)least;
     b->sizes = (int)least;
     b->largest = largest_of(b->size, b->sizes);
     return WEFT_OK;

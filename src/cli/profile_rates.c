@@ -13,12 +13,9 @@ void weft_rates_best(double *least, double seconds)
     if (*least == 0 || seconds < *least) *least = seconds;
 }
 
-/* Some numbers of the size of 1: what they are does not change the time, denormals would. */
 static weft_status make_rows(weft_rates *b, weft_dtype t, int64_t n, void **out)
 {
-    WEFT_TRY(weft_arena_alloc(b->arena, n, weft_dtype_size(t), "bench rows", out));
-    for (int64_t i = 0; i < n; i++) weft_store(*out, t, i, (double)(i * 7919 % 1021 - 510) / 510);
-    return WEFT_OK;
+    return weft_bench_numbers(b->arena, t, n, "bench rows", out);
 }
 
 typedef struct line { double rate, start; } line; /* t = start + work / rate */

@@ -2,6 +2,7 @@
 #include "train/figures.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const double roof_seconds = 0.01;
 
@@ -40,4 +41,15 @@ weft_kernel_figures weft__figures(const weft__sample *x, int n, double operation
     return (weft_kernel_figures){.seconds = median, .flops = operations / median, .roof = roofs[n / 2],
                                  .share = share[n / 2], .best = highest > 0 ? operations / seconds[0] / highest : 0,
                                  .spread = (seconds[3 * n / 4] - seconds[n / 4]) / median};
+}
+
+weft_status weft_bench_numbers(weft_arena *arena, weft_dtype t, int64_t n, const char *label, void **out)
+{
+    enum { PERIOD = 1021 };
+    const size_t size = weft_dtype_size(t);
+    WEFT_TRY(weft_arena_alloc(arena, n, size, label, out));
+    for (int64_t i = 0; i < n && i < PERIOD; i++) weft_store(*out, t, i, (double)(i * 7919 % PERIOD - 510) / 510);
+    for (int64_t i = PERIOD; i < n; i += PERIOD)
+        memcpy((char *)*out + (size_t)i * size, *out, (size_t)weft_min_i64(PERIOD, n - i) * size);
+    return WEFT_OK;
 }

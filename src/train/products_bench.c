@@ -90,16 +90,13 @@ weft_status weft_product_of_text(weft_product_case *out, weft_prec prec, const c
 
 /* ---- measuring --------------------------------------------------------------------------------------------- */
 
-/* Some numbers of the size of 1: what they are does not change the time, denormals would. */
 static weft_status make_matrix(bench *b, weft_dtype t, int64_t rows, int64_t columns, void **out)
 {
     int64_t n = 0;
     if (!weft_mul_i64(rows, columns, &n))
         return weft_fail(WEFT_ERR_REFUSED, "a matrix of %lld x %lld is too large to count", (long long)rows,
                          (long long)columns);
-    WEFT_TRY(weft_arena_alloc(b->arena, n, weft_dtype_size(t), "operands", out));
-    for (int64_t i = 0; i < n; i++) weft_store(*out, t, i, (double)(i * 7919 % 1021 - 510) / 510);
-    return WEFT_OK;
+    return weft_bench_numbers(b->arena, t, n, "operands", out);
 }
 
 static weft_status make_operands(bench *b)

@@ -380,6 +380,10 @@ weft_status weft_bench_kernels_check(weft_ctx *ctx, const weft_run *run, const c
  * COLLECTIVE */
 weft_status weft_bench_kernels(weft_world *world, const weft_run *run, const char *text, weft_kernel_bench *out);
 
+/* n numbers of the size of 1 for a kernel to work on, the same 1021 again and again: what they are does not change the
+ * time, denormals would. LOCAL */
+weft_status weft_bench_numbers(weft_arena *arena, weft_dtype t, int64_t n, const char *label, void **out);
+
 /* A matrix product on one rank, beside the arithmetic units likewise. */
 typedef struct weft_product_case { weft_prec prec; weft_gemm_args args; } weft_product_case; /* without operands */
 /* "bf16 M4096 N4096 K1024 nt sum": sizes are needed; prec unless the text says another; nn nt tn tt: which operand is

@@ -58,6 +58,10 @@ bench() {
   [ $code = 0 ] && grep -qE '^callback( +[0-9.]+){3} +1.00$' "$tmp/stdout" &&
     grep -qE '^helper thread( +[0-9.]+){4}$' "$tmp/stdout" && grep -q '^sent .* of one layer$' "$tmp/stdout" ||
     fail "$mpi: bench cp: exit $code: $(cat "$tmp/stderr" "$tmp/stdout" | tail -5)"
+  ranks 2 bench comm --cp 2 --sizes 64K --repeats 1 --mpi-progress callback
+  [ $code = 0 ] && grep -qE '^direct +all-to-all +64.00 KiB' "$tmp/stdout" &&
+    grep -q 'the transport makes none of its own$' "$tmp/stdout" ||
+    fail "$mpi: bench comm: exit $code: $(cat "$tmp/stderr" "$tmp/stdout" | tail -5)"
 }
 g36_crowded_threads_are_said() {
   local threads=$(($(nproc --all) + 1)) # of each of two ranks
