@@ -98,6 +98,7 @@ static weft_status measure(weft_rates *b, weft_profile *p)
     WEFT_TRY(weft_rates_kernels(b, p));
     WEFT_TRY(measure_exchange(b, p));
     WEFT_TRY(worst_of_all(b, p));
+    p->host_bytes_per_second = p->memory_bytes_per_second;
     one_node(p);
     return WEFT_OK;
 }
@@ -173,8 +174,8 @@ static weft_status write_profile(const weft_cli *cli, const weft_rates *b, const
         {"name", heading},
         {"node_ranks", "all of the measured ranks count as one node"},
         {"memory_bytes", "what was free, shared by the ranks of the machine"},
-        {"host_bytes_per_second", "a rank's memory is the host's"},
-        {"host_bytes", "a rank's memory is the host's"},
+        {"host_bytes_per_second", "as memory_bytes_per_second: what is offloaded is copied within the same memory"},
+        {"host_bytes", "none beside a rank's own"},
         {"buffer_bytes", "not measured; weft bench comm does"},
         {"collective_factor", "not measured; weft bench comm does"}};
     for (int i = 0; i < MEASURED; i++)

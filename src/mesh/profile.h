@@ -25,8 +25,8 @@ typedef struct weft_profile {
     double attention_seconds;        /* the same of one attention call */
     double element_bytes_per_second; /* read and written by norms, activations, residuals, rope, loss and AdamW */
     double memory_bytes;             /* a rank may hold; 0: unknown */
-    double host_bytes_per_second;    /* of copies to the host's memory, one way (offload); 0: there is none beside */
-    double host_bytes;               /* of it, for one rank; 0: none, or unknown */
+    double host_bytes_per_second;    /* of copies to the host's memory, one way (offload); 0: there are none */
+    double host_bytes;               /* of it beside memory_bytes, for one rank; 0: none, or unknown */
     size_t buffer_bytes;             /* pieces in which exchanges are fastest; 0: whole */
     double collective_factor;        /* share of the link's rate that a collective reaches; 1: all of it */
 } weft_profile;
