@@ -5,6 +5,7 @@
 #include "cli/table.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { CASES = WEFT_POSITIONAL_MAX }; /* more than a model has products */
 _Static_assert((int)CASES >= (int)WEFT_MODEL_PRODUCTS, "the products of a model fit");
@@ -63,7 +64,7 @@ static weft_status check(weft_cli *cli)
 /* ---- lines -------------------------------------------------------------------------------------------------- */
 
 static const weft_column columns[] = {
-    {"product", NULL, "product", WEFT_CELL_CODE, WEFT_FOR_ALL, -13, 0, 0, 0, false},
+    {"product", NULL, "product", WEFT_CELL_CODE, WEFT_FOR_ALL, 0, 0, 0, 0, false},
     {"calls", NULL, "calls", WEFT_CELL_COUNT, WEFT_FOR_PROGRAMS | WEFT_IN_MD, 5, 0, 0, 0, true},
     {"precision", NULL, "precision", WEFT_CELL_TEXT, WEFT_FOR_PROGRAMS | WEFT_IN_MD, 0, 0, 0, 0, false},
     {"M", NULL, "M", WEFT_CELL_COUNT, WEFT_FOR_ALL, 6, 0, 0, 0, false},
@@ -79,6 +80,13 @@ static const weft_column columns[] = {
     {"share", " %", "share", WEFT_CELL_REAL, WEFT_FOR_ALL, 5, 1e2, 1, 4, true},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* The first column is as wide as what stands in it. */
+static void fit_names(weft_column c[COLUMNS], const product *list, int n)
+{
+    memcpy(c, columns, sizeof columns);
+    for (int i = 0; i < n; i++) c->width = (int)weft_min_i64(c->width, -(int64_t)strlen(list[i].name));
+}
 
 static void print_product(const weft_table *t, const product *p, const weft_product_bench *b)
 {
@@ -136,9 +144,11 @@ static weft_status body(weft_cli *cli, weft_world *world)
     product list[CASES];
     weft_model_product model[WEFT_MODEL_PRODUCTS];
     int n;
-    const weft_table t = weft_table_of(cli->options.bench_format, columns, COLUMNS);
+    weft_column c[COLUMNS];
     sum s = {0};
     WEFT_TRY(list_products(cli, model, list, &n));
+    fit_names(c, list, n);
+    const weft_table t = weft_table_of(cli->options.bench_format, c, COLUMNS);
     if (weft_table_is_text(&t)) print_heading(cli, world, list, cli->run.prec);
     weft_table_head(&t);
     for (int i = 0; i < n; i++) {
