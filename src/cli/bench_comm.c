@@ -1,166 +1,24 @@
-/* bench_comm.c — `weft bench comm`: what messages between the ranks of a run reach, by their size and by their way: to
- * the next rank (ring) or to all of them at once (direct), alone or as the library's collectives; beside what copies
- * in memory reach in the same run, which is the limit where ranks share a machine.
- *
- * A repeat's time is that of its slowest rank, because the others wait for it; of the repeats the median counts. */
+/* bench_comm.c — `weft bench comm`: what messages between the ranks of a run reach, by their size and by their way,
+ * beside what copies in memory reach in the same run, which is the limit where ranks share a machine. */
 #include "cli/bench.h"
-#include "cli/profile_rates.h"
+#include "cli/comm_ways.h"
 #include "cli/table.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { SIZES_MAX = 24, REPEATS = 5, REPEATS_MAX = WEFT_BENCH_REPEATS_MAX, PIECES_MAX = 4096, INNER_MAX = 1000 };
-static const double long_enough = 0.005; /* seconds of one measurement at least */
+enum { SIZES_MAX = 24, REPEATS = 5 };
 static const size_t size_min = 64;
 static const int64_t size_max = (int64_t)1 << 36;
 static const char default_sizes[] = "64K,256K,1M,4M,16M,64M";
 
 typedef struct bench {
-    weft_rates r;
-    int P, rank, sizes, left_out, repeats; /* left_out: sizes that there is no memory for */
-    size_t size[SIZES_MAX], largest;
-    char *from, *to;          /* [P x largest] */
-    size_t *each;             /* [P] bytes of every rank's part */
-    int64_t *elements;        /* [P] the same as fp32 */
-    weft_req *req;
+    weft_ways w;
+    int sizes, left_out; /* left_out: of the usual ones, those that there is no memory for */
+    size_t size[SIZES_MAX];
     double latency;
 } bench;
-
-/* ---- what is exchanged --------------------------------------------------------------------------------------- */
-
-static weft_status copy(bench *b, size_t bytes)
-{
-    memcpy(b->to, b->from, bytes);
-    return WEFT_OK;
-}
-
-static weft_status to_next(bench *b, size_t bytes)
-{
-    return weft_rates_exchange(&b->r, 1, bytes, b->from, b->to, b->req);
-}
-
-static weft_status to_all(bench *b, size_t bytes)
-{
-    return weft_rates_exchange(&b->r, b->P - 1, bytes, b->from, b->to, b->req);
-}
-
-static weft_status in_pieces(bench *b, size_t bytes)
-{
-    return weft_rates_pieces(&b->r, b->largest, bytes, b->from, b->to, b->req);
-}
-
-/* P - 1 hops, each of which begins when the one before has arrived. */
-static weft_status ring_gather(bench *b, size_t bytes)
-{
-    for (int hop = 0; hop + 1 < b->P; hop++) {
-        char *to = b->to + (size_t)hop * bytes;
-        WEFT_TRY(weft_rates_exchange(&b->r, 1, bytes, hop ? to - bytes : b->from, to, b->req));
-    }
-    return WEFT_OK;
-}
-
-static void set_parts(bench *b, size_t bytes)
-{
-    for (int i = 0; i < b->P; i++) b->each[i] = bytes, b->elements[i] = (int64_t)(bytes / sizeof(float));
-}
-
-static weft_status all_gather(bench *b, size_t bytes)
-{
-    set_parts(b, bytes);
-    return weft_all_gather(b->r.comm, b->from, b->to, b->each);
-}
-
-static weft_status reduce_scatter(bench *b, size_t bytes)
-{
-    set_parts(b, bytes);
-    return weft_reduce_scatter(b->r.comm, b->from, b->to, b->elements, WEFT_F32);
-}
-
-static weft_status all_to_all(bench *b, size_t bytes)
-{
-    set_parts(b, bytes);
-    return weft_all_to_all(b->r.comm, b->from, b->each, b->to, b->each);
-}
-
-/* How much a rank sends when a message has `bytes`. */
-static double one(const bench *b, size_t bytes) { return (void)b, (double)bytes; }
-static double others(const bench *b, size_t bytes) { return (double)(b->P - 1) * (double)bytes; }
-static double whole(const bench *b, size_t bytes) { return (void)bytes, (double)b->largest; }
-
-enum { COPY, NEXT, ALL, PIECES, RING_GATHER, GATHER, SCATTER, DEAL, WAYS };
-static const struct way {
-    const char *path, *what;
-    weft_status (*run)(bench *b, size_t bytes);
-    double (*sent)(const bench *b, size_t bytes);
-} ways[WAYS] = {
-    [COPY] = {"memory", "copy", copy, one},
-    [NEXT] = {"ring", "to the next", to_next, one},
-    [ALL] = {"direct", "to all others", to_all, others},
-    [PIECES] = {"ring", "in pieces", in_pieces, whole},
-    [RING_GATHER] = {"ring", "all-gather", ring_gather, others},
-    [GATHER] = {"direct", "all-gather", all_gather, others},
-    [SCATTER] = {"direct", "reduce-scatter", reduce_scatter, others},
-    [DEAL] = {"direct", "all-to-all", all_to_all, others},
-};
-
-/* ---- measuring ------------------------------------------------------------------------------------------------ */
-
-typedef struct figures {
-    double seconds, spread, rate, exposed; /* of one; between the quartiles; bytes sent a second; share stood still */
-    double copies;                         /* of the transport, per byte sent; 0: none */
-} figures;
-
-typedef struct sample { double seconds, exposed; } sample;
-
-static int ascending(const void *a, const void *b)
-{
-    double x = ((const sample *)a)->seconds, y = ((const sample *)b)->seconds;
-    return (x > y) - (x < y);
-}
-
-/* `inner` of them one after the other; seconds and exposed seconds of one on the slowest rank. */
-static weft_status timed(bench *b, const struct way *w, size_t bytes, int inner, sample *x, figures *out)
-{
-    weft_counters before, after;
-    WEFT_TRY(weft_barrier(b->r.comm));
-    weft_comm_counters(b->r.comm, &before);
-    double begin = weft_rates_now(&b->r);
-    for (int i = 0; i < inner; i++) WEFT_TRY(w->run(b, bytes));
-    double took[2] = {(weft_rates_now(&b->r) - begin) / inner, 0};
-    weft_comm_counters(b->r.comm, &after);
-    took[1] = (after.exposed_seconds - before.exposed_seconds) / inner;
-    const double sent = (double)(after.bytes_logical - before.bytes_logical);
-    out->copies = sent > 0 ? (double)(after.bytes_copied - before.bytes_copied) / sent : 0;
-    WEFT_TRY(weft_all_reduce(b->r.comm, took, 2, WEFT_F64, WEFT_MAX));
-    *x = (sample){took[0], took[1]};
-    return WEFT_OK;
-}
-
-static weft_status measure(bench *b, const struct way *w, size_t bytes, figures *out)
-{
-    sample x[REPEATS_MAX], first;
-    *out = (figures){0};
-    WEFT_TRY(timed(b, w, bytes, 1, &first, out)); /* touches the memory */
-    const double want = long_enough / fmax(first.seconds, 1e-7);
-    const int inner = want < 1 ? 1 : want > INNER_MAX ? INNER_MAX : (int)want;
-    for (int i = 0; i < b->repeats; i++) WEFT_TRY(timed(b, w, bytes, inner, &x[i], out));
-    qsort(x, (size_t)b->repeats, sizeof *x, ascending);
-    const sample *median = &x[b->repeats / 2];
-    out->seconds = median->seconds;
-    out->spread = (x[3 * b->repeats / 4].seconds - x[b->repeats / 4].seconds) / median->seconds;
-    out->rate = w->sent(b, bytes) / median->seconds;
-    out->exposed = w == &ways[COPY] ? 0 : fmin(median->exposed / median->seconds, 1);
-    return WEFT_OK;
-}
-
-/* Pieces so small that requests would fill the memory say nothing. */
-static bool is_measured(const bench *b, int way, size_t bytes)
-{
-    return way != PIECES || b->largest / bytes < PIECES_MAX;
-}
 
 /* ---- lines ----------------------------------------------------------------------------------------------------- */
 
@@ -179,20 +37,21 @@ static const weft_column columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-static void print_line(const weft_table *t, const bench *b, int way, size_t bytes, const figures *f, double copy_rate)
+static void print_line(const weft_table *t, const bench *b, weft_way way, size_t bytes, const weft_way_figures *f,
+                       double copy_rate)
 {
     char size[32];
     weft_table_row(t, (const weft_cell[COLUMNS]){
-                          {.text = ways[way].path},
-                          {.text = ways[way].what},
+                          {.text = weft_way_path(way)},
+                          {.text = weft_way_name(way)},
                           {.text = weft_format_bytes((double)bytes, size, sizeof size)},
                           {.count = (int64_t)bytes},
-                          {.count = b->P},
+                          {.count = b->w.P},
                           {.real = f->seconds},
                           {.real = f->spread},
                           {.real = f->rate},
-                          {.real = way == COPY ? NAN : f->exposed},
-                          {.real = way == COPY ? NAN : f->rate / copy_rate},
+                          {.real = way == WEFT_WAY_COPY ? NAN : f->exposed},
+                          {.real = way == WEFT_WAY_COPY ? NAN : f->rate / copy_rate},
                           {.real = f->copies}});
 }
 
@@ -200,10 +59,10 @@ static void print_heading(const bench *b)
 {
     char transport[160];
     int cpus, sharers;
-    weft_world *world = weft_comm_world(b->r.comm);
+    weft_world *world = weft_comm_world(b->w.r.comm);
     weft_world_describe(world, transport, sizeof transport);
     weft_world_cpus(world, &cpus, &sharers);
-    weft_say("%d ranks (%s)%s\nlatency  %.2f us: 8 bytes between ranks 0 and 1, half of there and back\n", b->P,
+    weft_say("%d ranks (%s)%s\nlatency  %.2f us: 8 bytes between ranks 0 and 1, half of there and back\n", b->w.P,
              transport, sharers > cpus ? ", more than processors: times are also those of waiting for one" : "",
              1e6 * b->latency);
     if (b->left_out) weft_say("memory   has no room for the %d largest of the usual sizes\n", b->left_out);
@@ -215,17 +74,17 @@ static void print_heading(const bench *b)
  * Rates of the largest message: small ones, sent again and again, stay in the caches, and those of a model do not. */
 
 typedef struct found {
-    double rate[WAYS];
+    double rate[WEFT_WAYS];
     double copies; /* by the transport, of a byte that is sent */
     double pieces; /* the best rate in pieces, and */
     size_t piece;  /* of how many bytes */
 } found;
 
-static void note(found *x, const bench *b, int way, size_t bytes, const figures *f)
+static void note(found *x, const bench *b, weft_way way, size_t bytes, const weft_way_figures *f)
 {
-    if (bytes == b->largest) x->rate[way] = f->rate;
-    if (way == NEXT) x->copies = f->copies;
-    if (way == PIECES && f->rate > x->pieces) x->pieces = f->rate, x->piece = bytes;
+    if (bytes == b->w.largest) x->rate[way] = f->rate;
+    if (way == WEFT_WAY_NEXT) x->copies = f->copies;
+    if (way == WEFT_WAY_PIECES && f->rate > x->pieces) x->pieces = f->rate, x->piece = bytes;
 }
 
 /* Pieces are worth something where they beat whole messages by more than the noise. */
@@ -233,22 +92,22 @@ static size_t best_piece(const found *x)
 {
     static const double noise = 1.05;
     static const size_t least = 64 << 10; /* of --cp-aggregation-buffer-size */
-    return x->piece >= least && x->pieces > noise * x->rate[PIECES] ? x->piece : 0;
+    return x->piece >= least && x->pieces > noise * x->rate[WEFT_WAY_PIECES] ? x->piece : 0;
 }
 
 static double slowest_collective(const found *x)
 {
-    return fmin(x->rate[GATHER], fmin(x->rate[SCATTER], x->rate[DEAL]));
+    return fmin(x->rate[WEFT_WAY_GATHER], fmin(x->rate[WEFT_WAY_SCATTER], x->rate[WEFT_WAY_DEAL]));
 }
 
 static void print_found(const bench *b, const found *x)
 {
     char piece[32], largest[32];
     const size_t bytes = best_piece(x);
-    const double memory = x->rate[COPY];
+    const double memory = x->rate[WEFT_WAY_COPY];
     weft_say("\nof %s  ring %.3f GB/s, direct %.3f, the slowest collective %.3f; fastest in %s%s\n",
-             weft_format_bytes((double)b->largest, largest, sizeof largest), x->rate[NEXT] / 1e9, x->rate[ALL] / 1e9,
-             slowest_collective(x) / 1e9, bytes ? "pieces of " : "one piece",
+             weft_format_bytes((double)b->w.largest, largest, sizeof largest), x->rate[WEFT_WAY_NEXT] / 1e9,
+             x->rate[WEFT_WAY_ALL] / 1e9, slowest_collective(x) / 1e9, bytes ? "pieces of " : "one piece",
              bytes ? weft_format_bytes((double)bytes, piece, sizeof piece) : "");
     if (x->copies > 0.01)
         weft_say("limit  copies in memory reach %.3f GB/s with all ranks at once, and a byte that is sent is copied "
@@ -265,13 +124,14 @@ static weft_status write_profile(const weft_cli *cli, const bench *b, const foun
     weft_profile p = cli->run.profile;
     const bool nodes = p.node_ranks > 0; /* then these ranks say nothing of what is inside a node */
     p.latency_seconds = b->latency;
-    p.link_bytes_per_second = x->rate[NEXT];
-    p.rank_bytes_per_second = x->rate[ALL];
+    p.link_bytes_per_second = x->rate[WEFT_WAY_NEXT];
+    p.rank_bytes_per_second = x->rate[WEFT_WAY_ALL];
     p.buffer_bytes = best_piece(x);
-    p.collective_factor = fmax(slowest_collective(x) / x->rate[NEXT], 1e-3);
-    if (!nodes) p.node_latency_seconds = p.latency_seconds, p.node_bytes_per_second = fmin(x->rate[NEXT], x->rate[ALL]);
-    snprintf(how, sizeof how, "measured by weft bench comm: %d ranks (%s)", b->P,
-             weft_world_transport(weft_comm_world(b->r.comm)));
+    p.collective_factor = fmax(slowest_collective(x) / x->rate[WEFT_WAY_NEXT], 1e-3);
+    if (!nodes) p.node_latency_seconds = p.latency_seconds;
+    if (!nodes) p.node_bytes_per_second = fmin(p.link_bytes_per_second, p.rank_bytes_per_second);
+    snprintf(how, sizeof how, "measured by weft bench comm: %d ranks (%s)", b->w.P,
+             weft_world_transport(weft_comm_world(b->w.r.comm)));
     const weft_profile_note notes[NOTES] = {
         {"latency_seconds", how}, {"link_bytes_per_second", how}, {"rank_bytes_per_second", how},
         {"buffer_bytes", how}, {"collective_factor", how}, {"node_latency_seconds", how},
@@ -323,45 +183,34 @@ static weft_status settle_sizes(bench *b, const weft_cli *cli)
 {
     int cpus, sharers, fit = 0;
     double least;
-    weft_world_cpus(weft_comm_world(b->r.comm), &cpus, &sharers);
-    while (fit < b->sizes && fits(b->P, sharers, b->size[fit])) fit++;
-    if (cli->options.bench_sizes && !fits(b->P, sharers, largest_of(b->size, b->sizes))) fit = 0;
+    weft_world_cpus(weft_comm_world(b->w.r.comm), &cpus, &sharers);
+    while (fit < b->sizes && fits(b->w.P, sharers, b->size[fit])) fit++;
+    if (cli->options.bench_sizes && !fits(b->w.P, sharers, largest_of(b->size, b->sizes))) fit = 0;
     else if (cli->options.bench_sizes) fit = b->sizes;
     least = fit;
-    WEFT_TRY(weft_all_reduce(b->r.comm, &least, 1, WEFT_F64, WEFT_MIN));
+    WEFT_TRY(weft_all_reduce(b->w.r.comm, &least, 1, WEFT_F64, WEFT_MIN));
     if (least == 0)
         return weft_fail(WEFT_ERR_REFUSED, "bench comm: there is no memory for %d messages of the largest size in each "
-                         "of two buffers on every rank; give smaller ones (--sizes)", b->P);
+                         "of two buffers on every rank; give smaller ones (--sizes)", b->w.P);
     b->left_out = b->sizes - (int)least;
     b->sizes = (int)least;
-    b->largest = largest_of(b->size, b->sizes);
+    b->w.largest = largest_of(b->size, b->sizes);
     return WEFT_OK;
-}
-
-static weft_status make_buffers(bench *b)
-{
-    size_t bytes = 0;
-    WEFT_TRY(weft_size_of(b->P, b->largest, "messages", &bytes));
-    WEFT_TRY(WEFT_NEW0(b->r.arena, (int64_t)bytes, "messages", &b->from));
-    WEFT_TRY(WEFT_NEW0(b->r.arena, (int64_t)bytes, "messages", &b->to));
-    WEFT_TRY(WEFT_NEW(b->r.arena, b->P, "sizes", &b->each));
-    WEFT_TRY(WEFT_NEW(b->r.arena, b->P, "sizes", &b->elements));
-    return WEFT_NEW(b->r.arena, 2 * weft_max_i64(b->P, PIECES_MAX), "requests", &b->req);
 }
 
 static weft_status sweep(bench *b, const weft_cli *cli, found *x)
 {
     const weft_table t = weft_table_of(cli->options.bench_format, columns, COLUMNS);
-    const bool root = weft_is_root(weft_comm_world(b->r.comm));
+    const bool root = weft_is_root(weft_comm_world(b->w.r.comm));
     double copy_rate[SIZES_MAX];
     if (root && weft_table_is_text(&t)) print_heading(b);
     if (root) weft_table_head(&t);
-    for (int way = 0; way < WAYS; way++)
+    for (weft_way way = 0; way < WEFT_WAYS; way++)
         for (int i = 0; i < b->sizes; i++) {
-            figures f;
-            if (!is_measured(b, way, b->size[i])) continue;
-            WEFT_TRY(measure(b, &ways[way], b->size[i], &f));
-            if (way == COPY) copy_rate[i] = f.rate;
+            weft_way_figures f;
+            if (!weft_way_measured(&b->w, way, b->size[i])) continue;
+            WEFT_TRY(weft_way_measure(&b->w, way, b->size[i], &f));
+            if (way == WEFT_WAY_COPY) copy_rate[i] = f.rate;
             note(x, b, way, b->size[i], &f);
             if (root) print_line(&t, b, way, b->size[i], &f, copy_rate[i]);
         }
@@ -373,25 +222,25 @@ static weft_status run(bench *b, const weft_cli *cli)
 {
     found x = {0};
     WEFT_TRY(settle_sizes(b, cli));
-    WEFT_TRY(weft_agree(b->r.comm, weft_arena_create(&b->r.arena, &b->r.ctx->mem, "bench", NULL)));
-    weft_status st = weft_agree(b->r.comm, make_buffers(b));
-    if (st >= 0) st = weft_rates_latency(&b->r, &b->latency);
+    WEFT_TRY(weft_agree(b->w.r.comm, weft_arena_create(&b->w.r.arena, &b->w.r.ctx->mem, "bench", NULL)));
+    weft_status st = weft_agree(b->w.r.comm, weft_ways_buffers(&b->w));
+    if (st >= 0) st = weft_rates_latency(&b->w.r, &b->latency);
     if (st >= 0) st = sweep(b, cli, &x);
-    if (st >= 0 && cli->options.out && weft_is_root(weft_comm_world(b->r.comm))) st = write_profile(cli, b, &x);
-    weft_arena_destroy(b->r.arena);
+    if (st >= 0 && cli->options.out && weft_is_root(weft_comm_world(b->w.r.comm))) st = write_profile(cli, b, &x);
+    weft_arena_destroy(b->w.r.arena);
     return st;
 }
 
 static weft_status body(weft_cli *cli, weft_world *world)
 {
     const int64_t given = cli->options.bench_repeats;
-    bench b = {.r = {.ctx = weft_world_ctx(world)}, .repeats = given ? (int)given : REPEATS};
+    bench b = {.w = {.r = {.ctx = weft_world_ctx(world)}, .repeats = given ? (int)given : REPEATS}};
     weft_mesh mesh;
-    b.r.repeats = b.repeats;
+    b.w.r.repeats = b.w.repeats;
     WEFT_TRY(read_sizes(cli, b.size, &b.sizes));
     WEFT_TRY(weft_mesh_create(&mesh, world, cli->run.mesh));
-    b.r.comm = mesh.cp;
-    b.P = weft_comm_size(mesh.cp), b.rank = weft_comm_rank(mesh.cp);
+    b.w.r.comm = mesh.cp;
+    b.w.P = weft_comm_size(mesh.cp);
     weft_status st = run(&b, cli);
     weft_mesh_destroy(&mesh);
     return st;

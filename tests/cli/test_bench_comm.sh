@@ -21,7 +21,7 @@ for r in rows:
     if r["exchange"] == "copy":
         assert r["exposed"] is None and r["share_of_copies"] is None and r["copies"] == 0, r
     else:
-        assert 0 < r["exposed"] <= 1 and r["copies"] == 2, r  # into the sender's mailbox, and out of it
+        assert 0 <= r["exposed"] <= 1 and r["copies"] == 2, r  # into the sender's mailbox, and out of it
         assert abs(r["share_of_copies"] * copies[r["bytes"]] / r["bytes_per_second"] - 1) < 1e-3, r
 PY
 good bench comm --cp 5 --repeats 1 --sizes 64,4K
