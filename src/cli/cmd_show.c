@@ -149,8 +149,8 @@ static void make_title(request *q, const weft_show *s)
                       (long long)q->last_layer, (long long)q->layers);
     weft_text_add(t, "\nplan       %s\n", s->plan.data ? s->plan.data : "");
     if (m.tp > 1 || m.dp > 1 || m.pp > 1)
-        weft_text_add(t, "ranks      of one of tp %d x dp %d x pp %d groups that do this%s\n", m.tp, m.dp, m.pp,
-                      m.tp > 1 ? ", with the heads of the first part" : "");
+        weft_text_add(t, "ranks      of one cp group, numbered in it; there are tp %d x dp %d x pp %d of them%s\n",
+                      m.tp, m.dp, m.pp, m.tp > 1 ? ", this one with the first heads" : "");
     if (q->options.micro_batch > 1)
         weft_text_add(t, "batch      one of %lld sequences, which are all cut alike\n",
                       (long long)q->options.micro_batch);

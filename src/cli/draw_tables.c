@@ -200,30 +200,44 @@ static void add_span(weft_text *t, int first, int n)
     else weft_text_add(t, "%d-%d", first, first + n - 1);
 }
 
+typedef struct runs { /* of neighbouring tokens: the one being gathered, and how many there were */
+    weft_text *out;
+    int64_t begin, end;
+    int n;
+} runs;
+
+static void end_run(runs *r)
+{
+    if (r->begin == r->end) return;
+    if (r->n < RUNS_SHOWN) {
+        weft_text_add(r->out, "%s%lld", r->n ? ", " : "", (long long)r->begin);
+        if (r->end - r->begin > 1) weft_text_add(r->out, "-%lld", (long long)r->end - 1);
+    }
+    r->n++;
+}
+
+static void add_run(runs *r, int64_t token, int64_t n)
+{
+    if (token != r->end) {
+        end_run(r);
+        r->begin = token;
+    }
+    r->end = token + n;
+}
+
 /* "0-7, 24-31": the tokens of a share, whatever their documents. */
 static void add_tokens(weft_text *t, const weft_shard *s, int r)
 {
-    int64_t begin = 0, end = -1;
-    int shown = 0;
-    for (int64_t g = s->first[r]; g <= s->first[r + 1]; g++) {
-        const weft_segment *x = g < s->first[r + 1] ? &s->seg[g] : NULL;
-        int64_t run = !x ? 1 : x->run == x->stride ? x->len : x->run;
-        for (int64_t i = 0; i < (x ? x->len : 1); i += run) {
-            int64_t token = x ? x->token + weft_segment_step(x, i) : -1;
-            if (token == end) {
-                end += weft_min_i64(run, x->len - i);
-                continue;
-            }
-            if (end > begin && shown++ < RUNS_SHOWN)
-                weft_text_add(t, "%s%lld-%lld", shown > 1 ? ", " : "", (long long)begin, (long long)end - 1);
-            if (shown > RUNS_SHOWN) {
-                weft_text_add(t, ", ...");
-                return;
-            }
-            begin = token, end = x ? token + weft_min_i64(run, x->len - i) : -1;
-        }
+    runs x = {.out = t};
+    for (int64_t g = s->first[r]; g < s->first[r + 1] && x.n <= RUNS_SHOWN; g++) {
+        const weft_segment *seg = &s->seg[g];
+        int64_t run = seg->run == seg->stride ? seg->len : seg->run;
+        for (int64_t i = 0; i < seg->len && x.n <= RUNS_SHOWN; i += run)
+            add_run(&x, seg->token + weft_segment_step(seg, i), weft_min_i64(run, seg->len - i));
     }
-    if (shown == 0) weft_text_add(t, "none");
+    end_run(&x);
+    if (x.n == 0) weft_text_add(t, "none");
+    else if (x.n > RUNS_SHOWN) weft_text_add(t, ", ...");
 }
 
 static void print_heads(const weft_drawing *d)

@@ -177,6 +177,13 @@ grep -qE '^ +3 +3-5 +1 +25 +12-24, 75-86$' "$tmp/stdout" || fail "dcp-ring: head
 [ "$(grep -cE '^ +[0-3] +[1357] +25 x 25' "$tmp/stdout")" = 4 ] || fail "--rank 3 does not list its four steps"
 grep -q '^blank: computed by other ranks' "$tmp/stdout" || fail "--rank 3 does not say what is blank"
 
+# a run's own configuration; ranks are those of one context-parallel group
+printf '%s\n' 'parallel: {cp: 4, cp_strategy: ring, tp: 2, dp: 2}' 'train: {seq_length: 64, steps: 3}' \
+  'model: {hidden_size: 64, heads: 8, kv_heads: 4}' >"$tmp/run.yaml"
+good show run.yaml --cp-layout contiguous
+grep -q '^attention  T 64, H 4/2, D 8, ' "$tmp/stdout" || fail "tp 2 of 8/4 heads: $(head -1 "$tmp/stdout")"
+grep -q 'there are tp 2 x dp 2 x pp 1 of them' "$tmp/stdout" || fail "tp and dp are not told of"
+
 # sizes at the ends
 for words in '--cp 1 --seq-length 1' '--cp 7 --seq-length 1 --cp-strategy ring' '--cp 4 --docs 0,1,5,0,3,1 --backward' \
   '--cp 3 --cp-strategy pairwise --seq-length 20 --queries 7 --step 1' \
