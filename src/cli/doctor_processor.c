@@ -137,7 +137,7 @@ static void tell_share(weft_doctor *d)
                         plural(s->ranks), s->threads, plural(s->threads), list.data ? list.data : "");
     else {
         if (s->ranks <= s->cores) snprintf(mend, sizeof mend, "--threads %d", s->cores / s->ranks);
-        else snprintf(mend, sizeof mend, "fewer ranks: at most %d in all", s->cores);
+        else snprintf(mend, sizeof mend, "--cp %d (at most %d ranks in all)", s->cores, s->cores);
         weft_doctor_add(d, WEFT_DOCTOR_LOOK, "cores", mend,
                         "%d rank%s x %d thread%s are %lld on %d processor%s: they share them all, and wait for each "
                         "other",
