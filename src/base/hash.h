@@ -34,4 +34,7 @@ void weft_hasher_add(weft_hasher *h, const void *data, size_t bytes);
 weft_hash weft_hasher_end(weft_hasher *h);
 void weft_hasher_destroy(weft_hasher *h);
 
+/* CRC-32C (Castagnoli), of short records. */
+uint32_t weft_crc32c(const void *data, size_t bytes);
+
 #endif

@@ -1,5 +1,5 @@
 /* cmd_train.c — `weft train`: the run's folder, its table, its lines, its checkpoints, its proof. */
-#include "cli/cli.h"
+#include "cli/train_tell.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -22,6 +22,7 @@ typedef struct session { /* one rank's run */
     weft_trainer *trainer;
     weft_jsonl *jsonl;
     weft_live *live;    /* NULL on other ranks than 0 */
+    weft_train_tell tell;
     bool terminal;
     char dir[2048];
     int lock;           /* of that folder; -1 on other ranks */
@@ -127,6 +128,11 @@ static weft_status after_failure(session *s, weft_status st, bool last)
     return WEFT_OK;
 }
 
+static void trace_saving(const session *s, const char *name, double begin)
+{
+    weft_trace_emit(&weft_world_ctx(s->world)->trace, WEFT_TRACK_CHECKPOINT, name, begin, now(s), -1, -1);
+}
+
 static weft_status finish_save(session *s, bool last)
 {
     const weft_run_options *o = &s->cli->options;
@@ -138,6 +144,8 @@ static weft_status finish_save(session *s, bool last)
     if (st < 0) return after_failure(s, st, last);
     s->saving.last = s->saving.step;
     s->saving.held += now(s) - begin;
+    trace_saving(s, "finish checkpoint", begin);
+    trace_saving(s, "write checkpoint", s->saving.begun);
     if (!s->root) return WEFT_OK;
     weft_format(line, sizeof line, "step %5lld | checkpoint complete %.2f s after it, of which training waited %.2f s",
                 (long long)s->saving.step, now(s) - s->saving.begun, s->saving.held);
@@ -158,6 +166,7 @@ static weft_status save(session *s, int64_t step, bool last)
     s->saving.under_way = true;
     s->saving.begun = begin;
     s->saving.held = now(s) - begin;
+    trace_saving(s, "begin checkpoint", begin);
     if (s->cli->options.save_background && !last) return WEFT_OK;
     return weft_agree(weft_world_all(s->world), finish_save(s, last));
 }
@@ -241,12 +250,14 @@ static bool due(int64_t interval, int64_t step) { return interval > 0 && step % 
 static weft_status evaluate(session *s, int64_t step)
 {
     if (!s->cli->options.eval_sequences || !weft_trainer_windows(s->trainer, true)) return WEFT_OK;
+    const double begin = now(s);
     WEFT_TRY(weft_trainer_eval(s->trainer, s->cli->options.eval_sequences, &s->last_eval));
+    weft_trace_emit(&weft_world_ctx(s->world)->trace, WEFT_TRACK_COMPUTE, "evaluate", begin, now(s), -1, -1);
     char line[80];
     snprintf(line, sizeof line, "step %5lld | held-out loss %.4f", (long long)step,
              weft_unsigned_nan(s->last_eval));
     if (s->root) weft_live_note(s->live, line);
-    return WEFT_OK;
+    return weft_tell_eval(&s->tell, step, s->last_eval);
 }
 
 /* Somebody cleared up, or renamed the folder: no error of the run, which makes the folder anew for its checkpoints. */
@@ -289,6 +300,7 @@ static weft_status one_step(session *s, int64_t step)
     if (step <= s->compared) s->losses[step - 1] = r.loss;
     if (step == s->from + 1) s->first = r.loss;
     s->last = r.loss;
+    WEFT_TRY(weft_tell_step(&s->tell, &r));
     if (!s->root) return WEFT_OK;
     WEFT_TRY(keep_record(s, &r));
     weft_live_step(s->live, &r);
@@ -299,11 +311,13 @@ static weft_status train_steps(session *s, bool *stopped)
 {
     const weft_run_options *o = &s->cli->options;
     for (int64_t step = s->from + 1; step <= o->steps && !*stopped; step++) {
+        WEFT_TRY(weft_tell_begin(&s->tell, step));
         WEFT_TRY(one_step(s, step));
         WEFT_TRY(look_around(s, stopped));
         bool last = step == o->steps || *stopped;
         if (step == o->steps || (due(o->eval_interval, step) && !*stopped)) WEFT_TRY(evaluate(s, step));
         if (last || due(o->save_interval, step)) WEFT_TRY(save(s, step, last));
+        WEFT_TRY(weft_tell_end(&s->tell, step, s->live));
     }
     return WEFT_OK;
 }
@@ -433,6 +447,7 @@ static weft_status run_session(session *s)
     WEFT_TRY(WEFT_NEW(e->arena, s->compared, "losses", &s->losses));
     if (s->root) WEFT_TRY(weft_trainer_unigram_entropy(s->trainer, &s->entropy));
     WEFT_TRY(weft_agree(e->mesh.all, open_dir_on_root(s)));
+    WEFT_TRY(weft_tell_open(&s->tell, s->cli, s->world, s->trainer, s->dir, s->from));
     WEFT_TRY(weft_trainer_memory(s->trainer, &s->memory));
     print_start(s);
     warn_of_memory(s);
@@ -480,6 +495,7 @@ static weft_status train_body(weft_cli *cli, weft_world *world)
     if (st >= 0) st = resume(&s);
     if (st >= 0) st = weft_agree(weft_world_all(world), start_live(&s));
     if (st >= 0) st = run_session(&s);
+    weft_tell_close(&s.tell);
     weft_live_stop(s.live);
     weft_interrupt_stop(s.interrupt);
     if (s.jsonl) weft_jsonl_close(s.jsonl);
@@ -540,6 +556,7 @@ static weft_status train_check(weft_cli *cli)
     if (!o->data_path) return weft_fail(WEFT_ERR_REFUSED, "no data: give --data FILE (a text file or a token file)");
     WEFT_TRY(weft_need_file(o->data_path, "data"));
     WEFT_TRY(check_names(o));
+    WEFT_TRY(weft_tell_check(cli));
     WEFT_TRY(weft_run_model_config(&cli->run, &config));
     if (o->sample_tokens && config.V != WEFT_BYTE_VOCAB)
         return weft_fail(WEFT_ERR_REFUSED, "--sample-tokens needs the byte vocabulary (%d); this model has %lld",

@@ -6,10 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Rank 0 speaks for all; what another one finds bears its number, unless the line names it. */
 static void write_log(void *ud, weft_log_level level, const char *line)
 {
-    (void)ud;
-    fprintf(stderr, "weft: %s%s\n", level == WEFT_LOG_WARN ? "warning: " : "", line);
+    const weft_ctx *ctx = ud;
+    char who[32] = "", named[24];
+    snprintf(named, sizeof named, "rank %d", ctx->rank);
+    if (ctx->rank > 0 && !strstr(line, named)) snprintf(who, sizeof who, "%s: ", named);
+    fprintf(stderr, "weft: %s%s%s\n", level == WEFT_LOG_WARN ? "warning: " : "", who, line);
 }
 
 int weft_launch_ranks(const weft_cli *cli)
@@ -23,7 +27,7 @@ weft_status weft_launch_ctx(weft_ctx *ctx, int rank, int ranks, int threads)
     ctx->rank = rank;
     ctx->world = ranks;
     ctx->threads = threads;
-    ctx->log = (weft_log){write_log, NULL, WEFT_LOG_WARN};
+    ctx->log = (weft_log){write_log, ctx, WEFT_LOG_WARN};
     WEFT_TRY(weft_launch_threads(threads, 1));
     return weft_fault_parse(&ctx->fault, getenv("WEFT_FAULT"));
 }

@@ -1,6 +1,6 @@
 /* jsonl.c — one JSON object per step and line, in SI units, flushed: readable while the run goes on, and
  * complete up to the last step when it is killed. */
-#include "metrics/metrics.h"
+#include "metrics/metrics_impl.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -106,6 +106,7 @@ static json_t *object_of(const weft_record *r)
     }
     put_real(o, nonfinite, "comm_share", r->comm_share);
     put_real(o, nonfinite, "exposed_share", r->exposed_share);
+    put_real(o, nonfinite, "idle_share", r->idle_share);
     put_real(o, nonfinite, "reduce_exposed_share", r->reduce_exposed_share);
     put_int(o, "bytes_logical", r->bytes_logical);
     put_int(o, "messages", r->messages);
@@ -126,34 +127,6 @@ static json_t *object_of(const weft_record *r)
     return o;
 }
 
-static bool write_all(int fd, const char *p, size_t n)
-{
-    while (n > 0) {
-        ssize_t done = write(fd, p, n);
-        if (done < 0 && errno == EINTR) continue;
-        if (done == 0) errno = ENOSPC;
-        if (done <= 0) return false;
-        p += done;
-        n -= (size_t)done;
-    }
-    return true;
-}
-
-/* A full disk takes a part of a line; the line after it must not become one with it. */
-static bool write_line(weft_jsonl *j, const weft_text *line)
-{
-    struct stat s;
-    int fd = fileno(j->file);
-    if (j->whole >= 0 && ftruncate(fd, j->whole)) return false;
-    j->whole = -1;
-    const bool plain = !fstat(fd, &s) && S_ISREG(s.st_mode);
-    if (write_all(fd, line->data, line->len)) return true;
-    int why = errno;
-    if (plain && ftruncate(fd, s.st_size)) j->whole = s.st_size;
-    errno = why;
-    return false;
-}
-
 weft_status weft_jsonl_write(weft_jsonl *j, const weft_record *r)
 {
     weft_text line = {0};
@@ -164,7 +137,7 @@ weft_status weft_jsonl_write(weft_jsonl *j, const weft_record *r)
     free(text);
     weft_status st = WEFT_OK;
     if (!line.data || line.failed) st = weft_fail(WEFT_ERR_MEMORY, "%s: out of memory for a line", j->path);
-    else if (!write_line(j, &line))
+    else if (!weft__metrics_append(fileno(j->file), &j->whole, line.data, line.len))
         st = weft_fail(WEFT_ERR_IO, "cannot write metrics to %s: %s", j->path, strerror(errno));
     weft_text_free(&line);
     return st;

@@ -21,6 +21,7 @@ typedef struct weft_record {
     int64_t tokens;               /* of the whole job in this step (never divided by cp) */
     int64_t valid_tokens;
     double comm_share, exposed_share; /* time with a transfer in flight / blocked on one, over the step's */
+    double idle_share;                /* of the time of this rank's processors: what no thread of it used */
     double reduce_exposed_share;      /* blocked on sums of gradients or on weights of other ranks */
     int64_t bytes_logical, messages;  /* of this rank */
     double memory_bytes;          /* held by Weft on this rank, peak */
@@ -102,6 +103,17 @@ weft_status weft_jsonl_write(weft_jsonl *j, const weft_record *r);
 /* Whether the file was moved or removed since it was opened: lines still go to it, and nobody finds them. */
 bool weft_jsonl_lost(const weft_jsonl *j);
 void weft_jsonl_close(weft_jsonl *j);
+
+/* Numbers of steps in TensorBoard's form, in a new file of a folder, which is made. after: steps that were done before;
+ * from the next one on readers forget what earlier files of the folder have. wall: seconds since 1970. A record that
+ * cannot be written leaves nothing of itself. LOCAL */
+typedef struct weft_tensorboard weft_tensorboard;
+typedef struct weft_tensorboard_value { const char *tag; double value; } weft_tensorboard_value; /* "train/loss" */
+weft_status weft_tensorboard_open(weft_tensorboard **out, const char *dir, double wall, int64_t after);
+weft_status weft_tensorboard_write(weft_tensorboard *t, double wall, int64_t step, const weft_tensorboard_value *v,
+                                   int n);
+void weft_tensorboard_close(weft_tensorboard *t); /* NULL is fine */
+bool weft_tensorboard_is_name(const char *name);  /* of such a file */
 
 /* The live line: written over in place on a terminal (at most ten times a second), plain lines elsewhere (at
  * most one a second). The first step, the last, and steps that are skipped or not finite are always shown

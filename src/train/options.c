@@ -271,7 +271,11 @@ static const weft_opt table[] = {
     {"sim.jitter", "jitter", NULL, WEFT_OPT_REAL, OFF(sim_jitter), "0", NULL, 0, 1e3,
      "every kernel takes longer by a share of its time, drawn from 0 to this (by --seed)", S},
     {"trace.ranks", "trace-ranks", NULL, WEFT_OPT_TEXT, OFF(trace_ranks), "0-3", NULL, NO_LIMIT,
-     "ranks in the time line: numbers and ranges, separated by commas", S},
+     "ranks in the time line: numbers and ranges, separated by commas", T},
+    {"trace.steps", "trace-steps", NULL, WEFT_OPT_TEXT, OFF(trace_steps), NULL, NULL, NO_LIMIT,
+     "steps whose time line is written into the run's folder: numbers and ranges, separated by commas", T},
+    {"run.tensorboard", "tensorboard", NULL, WEFT_OPT_ENUM, OFF(tensorboard), "auto", "auto|on|off", NO_LIMIT,
+     "numbers of each step for TensorBoard, in the run's folder: of all ranks (on), of rank 0 (auto), none", T},
 
     {"show.step", "step", NULL, WEFT_OPT_TEXT, OFF(show_step), "all", NULL, NO_LIMIT,
      "the step of the exchange to draw: its number, or all", WEFT_CMD_SHOW},

@@ -182,11 +182,15 @@ weft_status weft_pipeline_run(weft_pipeline *p, const weft_pipeline_job *job, do
     for (int64_t i = 0; i < n; i++) {
         const weft_sched_op *o = &p->op[i];
         bool pass = o->kind == WEFT_OP_FORWARD || o->kind == WEFT_OP_BACKWARD;
+        const double begin = weft_now(&p->e->ctx->clock);
         w.op = o;
         if (job->at && waits_for_stage(o)) job->at(job->ud, o, -1, w.done, 0);
         weft_place(mesh->world, weft_op_name(o->kind), -1, (int)o->micro);
         if (pass) WEFT_TRY(weft_comm_fault(mesh->pp, "pipeline", NULL));
         WEFT_TRY(execute(&w, o));
+        if (pass)
+            weft_trace_emit(&p->e->ctx->trace, WEFT_TRACK_COMPUTE, weft_op_name(o->kind), begin,
+                            weft_now(&p->e->ctx->clock), -1, o->micro);
         if (pass) w.done += weft_model_pass_work(p->e->model, o->kind == WEFT_OP_BACKWARD);
     }
     weft_place(mesh->world, "after the pipeline", -1, -1);

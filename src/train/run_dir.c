@@ -61,6 +61,38 @@ static bool is_link(DIR *d, const char *name)
            !fstatat(dirfd(d), name, &s, AT_SYMLINK_NOFOLLOW) && S_ISLNK(s.st_mode);
 }
 
+/* Files of one folder that a test of names takes, and the folder when nothing else is in it. */
+static void remove_files(const char *dir, bool (*is_ours)(const char *name))
+{
+    DIR *d = opendir(dir);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));)
+        if (is_ours(e->d_name)) unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    rmdir(dir);
+}
+
+/* TensorBoard would show the old run's numbers with the new one's. */
+static void remove_boards(const char *dir)
+{
+    char path[PATH_BYTES], rank[PATH_BYTES + 300];
+    if ((size_t)snprintf(path, sizeof path, "%s/tb", dir) >= sizeof path) return;
+    DIR *d = opendir(path);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));) {
+        snprintf(rank, sizeof rank, "%s/%s", path, e->d_name);
+        if (!strncmp(e->d_name, "rank-", 5)) remove_files(rank, weft_tensorboard_is_name);
+    }
+    closedir(d);
+    rmdir(path);
+}
+
+static bool is_time_line(const char *name)
+{
+    static const char begin[] = "trace-step-";
+    return !strncmp(name, begin, sizeof begin - 1) && strstr(name, ".json");
+}
+
 /* What an earlier run left: checked or removed. Names that no run writes are not looked at. */
 static weft_status each_left(const char *dir, bool remove)
 {
@@ -70,7 +102,7 @@ static weft_status each_left(const char *dir, bool remove)
     if (!d) return weft_fail(WEFT_ERR_IO, "cannot read the folder %s: %s", dir, strerror(errno));
     for (struct dirent *e; st >= 0 && (e = readdir(d));) {
         bool checkpoint = weft_ckpt_is_name(e->d_name, true);
-        if (is_link(d, e->d_name)) {
+        if (is_link(d, e->d_name) || is_time_line(e->d_name)) {
             if (remove) unlinkat(dirfd(d), e->d_name, 0);
             continue;
         }
@@ -88,6 +120,7 @@ static weft_status clear(const char *dir, int lock)
 {
     WEFT_TRY(each_left(dir, false));
     WEFT_TRY(each_left(dir, true));
+    remove_boards(dir);
     if (ftruncate(lock, 0) == 0) return WEFT_OK;
     return weft_fail(WEFT_ERR_IO, "cannot empty %s/metrics.jsonl: %s", dir, strerror(errno));
 }

@@ -5,6 +5,8 @@
  * summed over dp x cp, so no parallel size appears in any formula. */
 #include "train/trainer_impl.h"
 
+#include <math.h>
+
 weft_status weft_trainer_load(weft_trainer *t, bool valid, int64_t a, int64_t first_sequence, weft_docs *docs)
 {
     int64_t B = t->run->o->micro_batch, T = t->run->o->seq_length;
@@ -81,25 +83,39 @@ static weft_status run_passes(weft_trainer *t, int64_t valid, double *nll)
     return weft_pipeline_run(t->pipeline, &job, nll);
 }
 
+/* What is done since *begin, which goes on to now. */
+static void trace(const weft_trainer *t, weft_track track, const char *name, double *begin)
+{
+    if (!weft_trace_on(&t->ctx->trace)) return;
+    const double now = weft_now(&t->ctx->clock);
+    weft_trace_emit(&t->ctx->trace, track, name, *begin, now, -1, -1);
+    *begin = now;
+}
+
 static weft_status update(weft_trainer *t, weft_record *r)
 {
+    double begin = weft_now(&t->ctx->clock);
     double scale = t->numerics.scaler.scale; /* before the step's norm changes it */
     r->lr = weft_lr_at(&t->optim_options, t->step);
     weft__watch_at(t, WEFT_STEP_GRADIENTS);
     WEFT_TRY(weft_optim_reduce(t->optim));
+    trace(t, WEFT_TRACK_OPTIMIZER, "sum gradients", &begin);
     weft__watch_at(t, WEFT_STEP_OPTIMIZER);
     WEFT_TRY(weft__numerics_judge(t, r));
     if (r->skip) return WEFT_OK;
     WEFT_TRY(weft_optim_norm(t->optim, scale, &r->grad_norm));
     WEFT_TRY(weft__numerics_norm(t, r));
+    trace(t, WEFT_TRACK_OPTIMIZER, "gradient norm", &begin);
     if (r->skip) return WEFT_OK;
     WEFT_TRY(weft_optim_update(t->optim, r->grad_norm, scale, r->lr, ++t->numerics.updates));
     weft_model_weights_changed(t->engine.model);
+    trace(t, WEFT_TRACK_OPTIMIZER, "update", &begin);
     return WEFT_OK;
 }
 
 typedef struct moment { /* what a step's figures are differences of */
-    double now, waited; /* waited: for sums of gradients, and for weights of other ranks */
+    double now, worked, waited; /* worked: processors' time of all threads */
+    /* waited: for sums of gradients, and for weights of other ranks */
     weft_counters counters;
 } moment;
 
@@ -109,6 +125,7 @@ static moment moment_of(const weft_trainer *t)
     double under_way;
     weft_optim_seconds(t->optim, &under_way, &m.waited);
     weft_world_counters(t->world, &m.counters);
+    m.worked = weft_cpu_seconds();
     return m;
 }
 
@@ -125,6 +142,7 @@ static void fill_record(weft_trainer *t, weft_record *r, const moment *begin)
     r->tokens = t->accumulation * o->micro_batch * o->seq_length * t->run->mesh.dp;
     r->comm_share = (after->flight_seconds - before->flight_seconds) / r->seconds;
     r->exposed_share = (after->exposed_seconds - before->exposed_seconds) / r->seconds;
+    r->idle_share = fmax(0, 1 - (end.worked - begin->worked) / (r->seconds * t->ctx->threads));
     r->reduce_exposed_share = (end.waited - begin->waited) / r->seconds;
     r->bytes_logical = after->bytes_logical - before->bytes_logical;
     r->messages = after->messages - before->messages;
@@ -154,7 +172,9 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
     bool reversed = WEFT_PLANTED(reversed_groups) && t->ctx->rank == 1;
     if (reversed) WEFT_TRY(weft_all_reduce(t->engine.mesh.dp_cp, &nll, 1, WEFT_F64, WEFT_SUM));
     weft_part outer = weft_part_begin(&t->ctx->parts, WEFT_PART_DATA);
+    double now = begin.now;
     WEFT_TRY(load_step(t, &r->valid_tokens));
+    trace(t, WEFT_TRACK_DATA, "read sequences", &now);
     weft_part_end(&t->ctx->parts, outer);
     if (r->valid_tokens == 0) r->skip = WEFT_SKIP_LABELS;
     else {

@@ -61,7 +61,7 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     double dropout;
 
     const char *sim_strategies, *sim_layouts, *sim_docs, *sim_trace, *sim_slow_rank, *sim_slow_link;
-    const char *trace_ranks;
+    const char *trace_ranks, *trace_steps, *tensorboard;
     double sim_jitter;
     int64_t sim_layers;
     bool sim_hardware_progress;
@@ -444,5 +444,23 @@ typedef struct weft_sampling {
 /* Continues prompt[n]; `emit` gets every new token. Temperature 0: greedy. LOCAL */
 weft_status weft_generate(weft_model *model, const weft_model_config *config, weft_prec prec, const int32_t *prompt,
                           int64_t n, const weft_sampling *s, void (*emit)(void *ud, int32_t token), void *ud);
+
+/* ---- time lines of chosen steps -------------------------------------------------------------------------- */
+
+/* Of the ranks of a list, ascending, for steps in `steps`; both are kept. Room for their events is made here, in the
+ * trainer's arena. COLLECTIVE */
+typedef struct weft_step_trace weft_step_trace;
+weft_status weft_step_trace_open(weft_step_trace **out, weft_trainer *t, const int *ranks, int n,
+                                 const weft_numbers *steps, int n_steps);
+typedef struct weft_step_traced {
+    bool written;             /* a step was recorded */
+    weft_status file;         /* of rank 0: whether the file could be written; its message is the last error */
+    weft_chrome_told told;    /* on rank 0 */
+} weft_step_traced;
+/* Around a step with all that follows it; s NULL, or another step: nothing happens. The file is complete when it has
+ * its name. COLLECTIVE */
+weft_status weft_step_trace_begin(weft_step_trace *s, int64_t step);
+weft_status weft_step_trace_end(weft_step_trace *s, const char *path, weft_step_traced *out);
+void weft_step_trace_close(weft_step_trace *s); /* before the trainer is destroyed; NULL is fine. LOCAL */
 
 #endif
