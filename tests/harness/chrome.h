@@ -3,6 +3,7 @@
 #define TESTS_HARNESS_CHROME_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct chrome_counts { int slices, arrows, rows, processes, notes; } chrome_counts; /* notes: of what is lost */
