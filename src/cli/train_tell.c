@@ -52,9 +52,10 @@ weft_status weft_tell_step(weft_train_tell *t, const weft_record *r)
         {"train/loss", r->loss},                      {"train/grad_norm", r->grad_norm},
         {"train/lr", r->lr},                          {"train/tokens_per_second", weft_record_throughput(r)},
         {"train/step_seconds", r->seconds},           {"train/imbalance", r->imbalance},
+        {"train/model_flops_per_second", r->flops / r->seconds}, {"train/mfu", r->mfu},
     };
-    enum { OF_RANK = 7 }; /* the rest is the job's */
-    const int n = t->ctx->rank ? OF_RANK : (int)(sizeof all / sizeof *all);
+    enum { OF_RANK = 7, ALL = sizeof all / sizeof *all }; /* the rest is the job's; the last two may not be known */
+    const int known = ALL - (r->flops > 0 ? r->mfu > 0 ? 0 : 1 : 2), n = t->ctx->rank ? OF_RANK : known;
     if (!t->board) return WEFT_OK;
     return after_failure(t, weft_tensorboard_write(t->board, wall(), r->step, all, n), r->step);
 }

@@ -122,6 +122,8 @@ static json_t *object_of(const weft_record *r)
     put_int(o, "guard_ranks", r->guard_ranks);
     put_real(o, nonfinite, "loss_zscore", r->loss_zscore);
     json_object_set_new(o, "spike", json_boolean(r->spike));
+    if (r->flops > 0) put_real(o, nonfinite, "model_flops", r->flops);
+    if (r->mfu > 0) put_real(o, nonfinite, "mfu", r->mfu);
     if (json_array_size(nonfinite) > 0) json_object_set(o, "nonfinite", nonfinite);
     json_decref(nonfinite);
     return o;

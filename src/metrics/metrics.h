@@ -37,6 +37,8 @@ typedef struct weft_record {
     double loss_zscore;           /* how far the loss lies above its running mean, in standard deviations; 0: unknown */
     bool spike;                   /* further than it should */
     int64_t ranks;                /* of the job, for the figure per rank; 0: left out */
+    double flops;                 /* of the model in this step, of the job (weft_model_step_flops); 0: not known */
+    double mfu;                   /* them per second, over what the ranks' products could do; 0: not known */
 } weft_record;
 
 /* Jumps of the loss: its distance above a running mean, in running standard deviations. */

@@ -13,7 +13,7 @@ static double own_heads(const weft_engine *e)
 }
 
 weft_status weft__imbalance(const weft_engine *e, double *area, int64_t micros, double seconds, double *in_area,
-                            double *in_time)
+                            double *in_time, double *visible)
 {
     double own = 0, busiest = 0, heads = own_heads(e);
     weft_comm *all = e->mesh.all;
@@ -25,6 +25,7 @@ weft_status weft__imbalance(const weft_engine *e, double *area, int64_t micros, 
     WEFT_TRY(weft_all_reduce(all, most, 2, WEFT_F64, WEFT_MAX));
     int ranks = weft_comm_size(all);
     *in_time = sum[0] > 0 ? most[0] * ranks / sum[0] : 1;
+    *visible = sum[1] / ((double)e->config.L * (double)e->config.H);
     *in_area = sum[1] > 0 ? most[1] * ranks / sum[1] : 1;
     return WEFT_OK;
 }

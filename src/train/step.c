@@ -129,6 +129,26 @@ static moment moment_of(const weft_trainer *t)
     return m;
 }
 
+static int64_t tokens_of(const weft_trainer *t)
+{
+    return t->accumulation * t->run->o->micro_batch * t->run->o->seq_length * t->run->mesh.dp;
+}
+
+/* visible: pairs of all micro-batches of the job. They are those of layers with a window where there are such: where
+ * only some layers have one, the sum is not known. */
+static double model_flops(const weft_trainer *t, double visible)
+{
+    const weft_model_config *c = &t->config;
+    return c->window && c->window_from_layer > 0 ? 0 : weft_model_step_flops(c, tokens_of(t), visible);
+}
+
+/* Over what products reach on the machine of --profile. */
+static double utilisation(const weft_trainer *t, const weft_record *r)
+{
+    const weft_profile *p = t->run->o->profile ? t->run->cp.profile : NULL;
+    return p ? r->flops / r->seconds / ((double)r->ranks * p->product_flops_per_second[t->run->prec]) : 0;
+}
+
 static void fill_record(weft_trainer *t, weft_record *r, const moment *begin)
 {
     const moment end = moment_of(t);
@@ -139,7 +159,8 @@ static void fill_record(weft_trainer *t, weft_record *r, const moment *begin)
     r->ranks = t->ctx->world;
     r->skips = t->numerics.skips;
     r->seconds = end.now - begin->now;
-    r->tokens = t->accumulation * o->micro_batch * o->seq_length * t->run->mesh.dp;
+    r->tokens = tokens_of(t);
+    r->mfu = utilisation(t, r);
     r->comm_share = (after->flight_seconds - before->flight_seconds) / r->seconds;
     r->exposed_share = (after->exposed_seconds - before->exposed_seconds) / r->seconds;
     r->idle_share = fmax(0, 1 - (end.worked - begin->worked) / (r->seconds * t->ctx->threads));
@@ -164,7 +185,7 @@ static void advance(weft_trainer *t, const weft_record *r)
 
 weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
 {
-    double attention = t->ctx->attention_seconds, nll = 0;
+    double attention = t->ctx->attention_seconds, nll = 0, visible = 0;
     const moment begin = moment_of(t);
     *r = (weft_record){0};
     weft__watch_at(t, WEFT_STEP_DATA);
@@ -185,7 +206,8 @@ weft_status weft_trainer_step(weft_trainer *t, weft_record *r)
         WEFT_TRY(update(t, r));
     }
     WEFT_TRY(weft__imbalance(&t->engine, t->area, t->accumulation, t->ctx->attention_seconds - attention, &r->imbalance,
-                             &r->imbalance_time));
+                             &r->imbalance_time, &visible));
+    r->flops = model_flops(t, visible);
     weft__watch_end(t);
     advance(t, r);
     fill_record(t, r, &begin);

@@ -92,5 +92,6 @@ weft_status weft__step_figures(const weft_engine *e, weft_arena *arena, const we
     for (int i = 0; i < s->n; i++) attention += s->x[i].attention;
     WEFT_TRY(time_steps(e, s, out));
     WEFT_TRY(merge_shares(e, arena, s, out));
-    return weft__imbalance(e, s->area, s->micros, attention, &out->imbalance, &out->imbalance_time);
+    double visible;
+    return weft__imbalance(e, s->area, s->micros, attention, &out->imbalance, &out->imbalance_time, &visible);
 }

@@ -66,9 +66,9 @@ weft_status weft__memory_report(const weft__memory_of *x, weft_memory_report *ou
 
 /* imbalance.c: the largest over the mean of what the ranks spent in attention kernels in a step, *in_time, and of the
  * visible area times the layers and heads that saw it, *in_area. area[micros]: this rank's, by micro-batch; used up.
- * COLLECTIVE over the world */
+ * *visible: the pairs of all sequences of the job. COLLECTIVE over the world */
 weft_status weft__imbalance(const weft_engine *e, double *area, int64_t micros, double seconds, double *in_area,
-                            double *in_time);
+                            double *in_time, double *visible);
 
 /* watch.c: that a phase other than the passes begins; that a layer does, or a wait, as the `at` of a weft_pipeline_job;
  * that the step is over. LOCAL */

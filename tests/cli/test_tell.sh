@@ -47,7 +47,9 @@ done
 paste -d' ' <(board traced 0 | sed -n 's/^[0-9]* train\/loss //p') <(losses traced) |
   awk '{ d = $1 - $2; n++; if (d > 1e-6 * $2 || d < -1e-6 * $2) bad = 1 } END { exit bad || n != 6 }' ||
   fail "TensorBoard's losses differ"
-good train $common --cp 2 --steps 3 --name on
+good train $common --cp 2 --steps 3 --name on --profile h100-ib
+[ "$(board on 0 | grep -c 'train/mfu')" = 3 ] || fail "no utilisation with a profile"
+[ "$(board traced 0 | grep -c 'train/mfu')" = 0 ] || fail "a utilisation without a profile"
 good train $common --cp 2 --steps 6 --name on --resume auto
 [ "$(ls "$tmp/runs/on/tb")" = rank-00000 ] || fail "auto is not rank 0 alone: $(ls "$tmp/runs/on/tb")"
 [ "$(ls "$tmp/runs/on/tb/rank-00000" | wc -l)" = 2 ] || fail "not a file for each part of the run"

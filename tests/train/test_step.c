@@ -12,6 +12,7 @@ typedef struct result {
     int64_t n;
     double loss[STEPS], norm[STEPS];
     int64_t tokens;
+    double flops, flops_expected; /* of one document per sequence */
     double *weights; /* [n] after the last step, rank 0 */
     uint64_t hash[RANKS_MAX][STEPS];
     int64_t allocations[RANKS_MAX][STEPS];
@@ -35,10 +36,11 @@ static weft_status body(weft_ctx *ctx, weft_world *world, void *ud)
         r->allocations[ctx->rank][s] = ctx->mem.allocations;
         if (ctx->rank == 0)
             r->loss[s] = record.loss, r->norm[s] = record.grad_norm, r->skipped[s] = record.skip == WEFT_SKIP_LABELS,
-            r->tokens = record.tokens;
+            r->tokens = record.tokens, r->flops = record.flops;
     }
     if (ctx->rank == 0 && st >= 0) {
         r->n = n;
+        r->flops_expected = weft_model_step_flops(&t->config, 4 * 33, 4 * 33 * 34 / 2.0);
         r->weights = malloc((size_t)n * sizeof(double));
         weft_convert(r->weights, WEFT_F64, weft_model_weights(e->model), R, n);
     }
@@ -107,6 +109,7 @@ static void every_layout_gives_the_same_step(void **state)
         for (int s = 0; s < STEPS; s++)
             for (int r = 1; r < other[i].ranks; r++) assert_true(many.hash[r][s] == many.hash[0][s]);
         assert_int_equal(many.tokens, 4 * 33); /* of the job, never divided by cp */
+        assert_true(many.flops == many.flops_expected);
         free(many.weights);
     }
     free(one.weights);
