@@ -61,10 +61,19 @@ static bool is_link(DIR *d, const char *name)
            !fstatat(dirfd(d), name, &s, AT_SYMLINK_NOFOLLOW) && S_ISLNK(s.st_mode);
 }
 
+/* Of a folder, not of what a link leads to; NULL: there is none. */
+static DIR *open_own(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (fd >= 0 && !d) close(fd);
+    return d;
+}
+
 /* Files of one folder that a test of names takes, and the folder when nothing else is in it. */
 static void remove_files(const char *dir, bool (*is_ours)(const char *name))
 {
-    DIR *d = opendir(dir);
+    DIR *d = open_own(dir);
     if (!d) return;
     for (struct dirent *e; (e = readdir(d));)
         if (is_ours(e->d_name)) unlinkat(dirfd(d), e->d_name, 0);
@@ -77,7 +86,7 @@ static void remove_boards(const char *dir)
 {
     char path[PATH_BYTES], rank[PATH_BYTES + 300];
     if ((size_t)snprintf(path, sizeof path, "%s/tb", dir) >= sizeof path) return;
-    DIR *d = opendir(path);
+    DIR *d = open_own(path);
     if (!d) return;
     for (struct dirent *e; (e = readdir(d));) {
         snprintf(rank, sizeof rank, "%s/%s", path, e->d_name);
