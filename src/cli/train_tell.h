@@ -1,4 +1,5 @@
-/* train_tell.h — what `weft train` tells beside its lines and metrics.jsonl: TensorBoard's files, time lines of steps. */
+/* train_tell.h — what `weft train` tells beside its lines and metrics.jsonl: TensorBoard's files, time lines of
+ * steps. */
 #ifndef WEFT_CLI_TRAIN_TELL_H
 #define WEFT_CLI_TRAIN_TELL_H
 

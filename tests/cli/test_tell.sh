@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # labels: small noasan
+# timeout: 300
 # What `weft train` tells beside its lines: time lines of steps, TensorBoard's files; and that rank 0 speaks for all.
 . "$(dirname "$0")/train_lib.sh"
+common="$model --data data.txt --seq-length 65 --steps 6 --global-batch-size 2 --threads 1"
 check_line() { "$WEFT_BUILD/tests/test_metrics.chrome" "$1" >"$tmp/line" 2>&1 || fail "$1: $(cat "$tmp/line")"; }
 has() { grep -q "\"cat\":\"$1\",\"name\":\"$2" "$3" || fail "$3 has no $2 on row $1"; }
 
@@ -19,8 +21,11 @@ for step in 1 2 3 4 5 6; do
 done
 line="$tmp/runs/traced/trace-step-00000002.json"
 [ "$(grep -c '"process_name"' "$line")" = 3 ] || fail "not three ranks"
-grep -q '"events that did not fit":0,"ends of messages without an arrow":0' "$line" || fail "something is missing: $(head -1 "$line")"
-for name in 'layer forward' 'layer backward' 'head and loss' cp.forward.block cp.backward.block; do has compute "$name" "$line"; done
+grep -q '"events that did not fit":0,"ends of messages without an arrow":0' "$line" ||
+  fail "something is missing: $(head -1 "$line")"
+for name in 'layer forward' 'layer backward' 'head and loss' cp.forward.block cp.backward.block; do
+  has compute "$name" "$line"
+done
 for name in 'sum gradients' 'gradient norm' update; do has optimizer "$name" "$line"; done
 has data 'read sequences' "$line"
 has waits cp. "$line"
@@ -67,7 +72,7 @@ quiet train
 once train '^ranks  ' 1
 once train '^last loss' 1
 once train '^step     6/6' 1
-good eval runs/four/step-00000006 --data data.txt --seq-length 257 --cp 2 --dp 2 --eval-sequences 4 --threads 1
+good eval runs/four/step-00000006 --data data.txt --seq-length 65 --cp 2 --dp 2 --eval-sequences 2 --threads 1
 quiet eval
 once eval '^loss ' 1
 once eval . 1
@@ -77,5 +82,6 @@ once verify token_nll 1
 export WEFT_FAULT=nan:rank=2:site=guard.gradient:hit=1
 good train $common --cp 2 --dp 2 --name nan --guard skip
 unset WEFT_FAULT
-[ "$(wc -l <"$tmp/stderr")" = 1 ] && grep -q 'rank 2' "$tmp/stderr" || fail "not one line that names rank 2: $(cat "$tmp/stderr")"
+[ "$(wc -l <"$tmp/stderr")" = 1 ] && grep -q 'rank 2' "$tmp/stderr" ||
+  fail "not one line that names rank 2: $(cat "$tmp/stderr")"
 finish

@@ -1,8 +1,8 @@
 """TensorBoard's own reader as judge of the event files that `weft train` writes.
 
-A run of three steps more than its last checkpoint is killed, goes on from that checkpoint, and does those steps again. The
-reader must then show every step once, with the numbers of metrics.jsonl, for every rank. Run by judge.sh with WEFT, the
-program, in the environment.
+A run is killed some steps after its last checkpoint, goes on from there, and does those steps again. The reader must
+then show every step once, with the numbers of metrics.jsonl, for every rank. Run by judge.sh with WEFT, the program, in
+the environment.
 """
 import glob
 import json
@@ -16,12 +16,13 @@ from tensorboard.backend.event_processing import event_accumulator, event_file_l
 
 WEFT = os.environ["WEFT"]
 RANKS = 2
-MODEL = "--hidden-size 32 --num-layers 2 --num-attention-heads 4 --seq-length 64 --threads 1 --valid-fraction 0.2".split()
+MODEL = ("--hidden-size 32 --num-layers 2 --num-attention-heads 4 --seq-length 64 --threads 1 "
+         "--valid-fraction 0.2").split()
 
 
 def train(folder, *words, env=None):
-    words = [WEFT, "train", "--data", "data.txt", "--name", "r", "--tensorboard", "on", "--cp", str(RANKS), "--steps", "12",
-             "--save-interval", "4", "--eval-interval", "4", *MODEL, *words]
+    words = [WEFT, "train", "--data", "data.txt", "--name", "r", "--tensorboard", "on", "--cp", str(RANKS),
+             "--steps", "12", "--save-interval", "4", "--eval-interval", "4", *MODEL, *words]
     return subprocess.run(words, cwd=folder, env={**os.environ, **(env or {})}, capture_output=True, text=True)
 
 

@@ -1,6 +1,6 @@
 /* labels: small */
-/* TensorBoard's files: bytes as its own writer makes them, checksums, and every record read back strictly. With files as
- * arguments the program prints what they hold: "STEP TAG VALUE", "STEP START". */
+/* TensorBoard's files: bytes as its own writer makes them, checksums, and every record read back strictly. With files
+ * as arguments the program prints what they hold: "STEP TAG VALUE", "STEP START". */
 #include "harness/test.h"
 
 #include "harness/tempdir.h"
