@@ -300,9 +300,9 @@ static weft_status one_step(session *s, int64_t step)
     if (step <= s->compared) s->losses[step - 1] = r.loss;
     if (step == s->from + 1) s->first = r.loss;
     s->last = r.loss;
+    if (s->root) WEFT_TRY(keep_record(s, &r));
     WEFT_TRY(weft_tell_step(&s->tell, &r));
     if (!s->root) return WEFT_OK;
-    WEFT_TRY(keep_record(s, &r));
     weft_live_step(s->live, &r);
     return WEFT_OK;
 }

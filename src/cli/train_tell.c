@@ -35,10 +35,13 @@ static weft_status open_board(weft_train_tell *t, int64_t from)
 /* As for metrics.jsonl: a disk that is full, or away, need not end a run. */
 static weft_status after_failure(weft_train_tell *t, weft_status st, int64_t step)
 {
-    if (st != WEFT_ERR_IO || strcmp(t->cli->options.save_failure, "warn")) return st;
+    char why[1024];
+    if (st != WEFT_ERR_IO) return st;
+    snprintf(why, sizeof why, "%s", weft_last_error());
+    if (strcmp(t->cli->options.save_failure, "warn"))
+        return weft_fail(st, "%s; --save-failure warn trains on without, and --tensorboard off does, too", why);
     if (!t->unwritten++)
-        weft_logf(&t->ctx->log, WEFT_LOG_WARN, "nothing of step %lld for TensorBoard: %s; training goes on",
-                  (long long)step, weft_last_error());
+        weft_logf(&t->ctx->log, WEFT_LOG_WARN, "step %lld: %s; training goes on", (long long)step, why);
     return WEFT_OK;
 }
 

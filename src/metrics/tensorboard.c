@@ -94,7 +94,7 @@ static weft_status add_record(weft_tensorboard *t, const bytes *event)
     r.n += event->n;
     put_little(&r, masked(event->at, event->n), 4);
     if (weft__metrics_append(t->fd, &t->whole, r.at, r.n)) return WEFT_OK;
-    return weft_fail(WEFT_ERR_IO, "cannot write metrics to %s: %s", t->path, strerror(errno));
+    return weft_fail(WEFT_ERR_IO, "cannot write numbers for TensorBoard to %s: %s", t->path, strerror(errno));
 }
 
 static weft_status begin_file(weft_tensorboard *t, double wall)
@@ -168,7 +168,7 @@ static weft_status make_file(weft_tensorboard *t, const char *dir, double wall, 
     t->path = strdup(path);
     if (!t->path) return weft_fail(WEFT_ERR_MEMORY, "%s: out of memory", path);
     t->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    return t->fd >= 0 ? WEFT_OK : weft_fail(WEFT_ERR_IO, "cannot write metrics to %s: %s", path, strerror(errno));
+    return t->fd >= 0 ? WEFT_OK : weft_fail(WEFT_ERR_IO, "cannot write numbers for TensorBoard to %s: %s", path, strerror(errno));
 }
 
 weft_status weft_tensorboard_open(weft_tensorboard **out, const char *dir, double wall, int64_t after)
