@@ -168,7 +168,8 @@ static weft_status make_file(weft_tensorboard *t, const char *dir, double wall, 
     t->path = strdup(path);
     if (!t->path) return weft_fail(WEFT_ERR_MEMORY, "%s: out of memory", path);
     t->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    return t->fd >= 0 ? WEFT_OK : weft_fail(WEFT_ERR_IO, "cannot write numbers for TensorBoard to %s: %s", path, strerror(errno));
+    if (t->fd >= 0) return WEFT_OK;
+    return weft_fail(WEFT_ERR_IO, "cannot write numbers for TensorBoard to %s: %s", path, strerror(errno));
 }
 
 weft_status weft_tensorboard_open(weft_tensorboard **out, const char *dir, double wall, int64_t after)

@@ -18,7 +18,8 @@ mkdir "$folder/step-notes"
 for name in notes.txt step-12 config.yaml.tmp-mine config.yaml.bak; do echo mine >"$folder/$name"; done
 good $run --name one --steps 2 --cp 2 --overwrite
 left=$(cd "$folder" && ls | tr '\n' ' ')
-all="config.yaml config.yaml.bak config.yaml.tmp-mine latest metrics.jsonl notes.txt step-00000002 step-12 step-notes tb "
+all="config.yaml config.yaml.bak config.yaml.tmp-mine latest metrics.jsonl notes.txt step-00000002 step-12 step-notes"
+all+=" tb "
 [ "$left" = "$all" ] || fail "--overwrite left $left"
 [ "$(wc -l <"$folder/metrics.jsonl")" = 2 ] || fail "metrics of two runs: $(cat "$folder/metrics.jsonl")"
 

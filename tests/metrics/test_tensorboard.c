@@ -234,6 +234,10 @@ static void a_run_that_goes_on_gets_a_file_of_its_own(void **state)
             assert_string_equal(x.tag[i], "train/loss");
         }
     }
+    assert_ok(weft_tensorboard_open(&t, dir, 1.7e9, 0)); /* of a run that was killed before its first checkpoint */
+    weft_tensorboard_close(t);
+    assert_int_equal(names_of(dir, name), 4);
+    assert_int_equal(read_file(dir, name[3]).start, 1);
     test_dir_remove(&d);
 }
 
