@@ -32,7 +32,8 @@ typedef struct weft_command {
 } weft_command;
 
 extern const weft_command weft_cmd_train, weft_cmd_eval, weft_cmd_verify, weft_cmd_attention, weft_cmd_generate,
-    weft_cmd_info, weft_cmd_sim, weft_cmd_show, weft_cmd_bench, weft_cmd_checkpoint, weft_cmd_doctor;
+    weft_cmd_info, weft_cmd_sim, weft_cmd_show, weft_cmd_bench, weft_cmd_checkpoint, weft_cmd_doctor,
+    weft_cmd_plan;
 
 /* Runs cli->command->body on the ranks that the options ask for: in this process when it is one or was
  * started as one (by the supervisor or by an MPI launcher), else under the supervisor. `so_far`: of reading words and
@@ -67,12 +68,12 @@ void weft_print_prose(FILE *to, const char *lines, int left);
 /* Results, folded on terminals only. */
 void weft_print_lines(const char *lines, int left);
 void weft_add_json_text(weft_text *t, const char *s); /* as a string of JSON */
+/* "172M", in powers of 1024, at most 5 letters; returns buf. */
+const char *weft_short_bytes(double bytes, char buf[16]);
 /* "12.3 ms" into buf, which it returns. */
 const char *weft_short_seconds(double s, char buf[16]);
 void weft_print_json_text(const char *s);             /* the same, to the standard output */
 void weft_print_json_real(const char *key, double x, int digits); /* , "key": number (weft_format_json) */
-/* "172M", in powers of 1024, at most 5 letters; returns buf. */
-const char *weft_short_bytes(double bytes, char buf[16]);
 /* The same as weft_print_lines from a format; left is WEFT_FOLD_UNDER. */
 void weft_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

@@ -9,7 +9,7 @@
 
 static const weft_command *const commands[] = {&weft_cmd_train,     &weft_cmd_eval,     &weft_cmd_verify,
                                                &weft_cmd_attention, &weft_cmd_generate, &weft_cmd_info, &weft_cmd_sim,
-                                               &weft_cmd_show,
+                                               &weft_cmd_show,      &weft_cmd_plan,
                                                &weft_cmd_bench,     &weft_cmd_checkpoint, &weft_cmd_doctor};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

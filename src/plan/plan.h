@@ -217,4 +217,9 @@ void weft_sim_result_free(weft_sim_result *r);
 /* What a profile says of the network, for weft_run_sim. LOCAL, pure */
 weft_sim_model weft_sim_model_of(const weft_profile *profile);
 
+/* The search for layouts, and the systems that it can be made for. */
+typedef struct weft_target weft_target;
+#include "plan/search.h"
+#include "plan/target.h"
+
 #endif

@@ -54,4 +54,71 @@ weft__exchange weft__exchange_of(const weft_profile *profile, weft__peers peers,
 /* The machine as the ranks of cp see it, which lie apart: fewer of them share a node. */
 weft_profile weft__profile_of_cp(const weft_profile *profile, const weft_layout_choice *choice);
 
+/* ---- the search ------------------------------------------------------------------------------------------------ */
+
+typedef struct weft__way { /* one way for keys and values to travel */
+    const char *strategy;
+    int head_size;
+    weft_layout layout;
+    double seconds;            /* exposed and uneven, of all layers, forward and backward */
+} weft__way;
+
+enum { WEFT__WAYS_MAX = 48 };
+typedef struct weft__ways { /* those of a part of heads on so many ranks, fastest first */
+    int tp, cp, near;
+    int64_t micro_batch;
+    weft__way way[WEFT__WAYS_MAX];
+    int n;
+} weft__ways;
+
+typedef struct weft__stand { /* of a layer, by the simulator: seconds beyond what a rank computes on average */
+    weft_layout_choice choice; /* as far as attention goes */
+    int near, layers;          /* kind of layer: its number */
+    double forward, backward;
+} weft__stand;
+enum { WEFT__STANDS_MAX = 4 * WEFT_PLAN_BEST_MAX };
+
+typedef struct weft__frame { /* a cut of the ranks; without recomputation its time is the least it can be */
+    weft_layout_choice choice;
+    const weft__ways *ways;
+    double seconds;
+} weft__frame;
+
+typedef struct weft__search {
+    const weft_search_ask *ask;
+    const weft_target *target;
+    weft_plan_ask step;        /* with the target's widths */
+    weft_plan_system system;
+    const weft_kern *kern;
+    weft_comm *any;
+    weft_search_result *out;
+    weft__ways **cache;        /* [n_cache] */
+    int n_cache, cache_room;
+    weft__stand *stand;        /* [n_stands] of at most WEFT__STANDS_MAX */
+    int n_stands;
+    weft__frame *frame;        /* [frames] ascending seconds */
+    int64_t frames, frame_room;
+} weft__search;
+
+/* layouts.c: all frames, each with its best order of ranks and way; refusals are counted. */
+weft_status weft__search_frames(weft__search *s);
+/* The ways of a cut, fastest first; cached. */
+weft_status weft__ways_of(weft__search *s, const weft_layout_choice *c, const weft__ways **out);
+void weft__count_refusal(weft_search_result *r, const char *rule, const char *example, int64_t count);
+weft_layout_choice weft__with_way(const weft_layout_choice *c, const weft__way *way);
+/* search.c: bytes of the rank with most, by the target. */
+weft_status weft__memory_of(weft__search *s, const weft_layout_choice *c, weft_memory *out);
+weft_status weft__time_of(weft__search *s, const weft_layout_choice *c, weft_plan_time *out);
+bool weft__fits(const weft__search *s, const weft_memory *m);
+/* What the user left free of recomputation and offloading, in n choices of the same cut. */
+enum { WEFT__LADDER_MAX = 16 };
+int weft__ladder(const weft__search *s, const weft_layout_choice *c, weft_layout_choice out[WEFT__LADDER_MAX]);
+/* knobs.c, reason.c, rules.c, simulated.c: of a search whose best is known. */
+weft_status weft__search_knobs(weft__search *s);
+weft_status weft__search_reason(weft__search *s);
+weft_status weft__search_rules(weft__search *s);
+weft_status weft__simulate_cp(weft__search *s, weft_plan_found *x);
+/* What a rule of the target says of a choice: nothing where it is taken. */
+bool weft__taken(const weft__search *s, const weft_layout_choice *c);
+
 #endif

@@ -7,7 +7,7 @@
 
 #include "plan/plan.h"
 
-typedef struct weft_target {
+struct weft_target {
     const char *name, *doc;
     int zero_most;              /* the highest ZeRO stage */
     bool fp8;                   /* has products in fp8 */
@@ -21,7 +21,7 @@ typedef struct weft_target {
     weft_status (*memory)(const weft_plan_ask *ask, const weft_layout_choice *choice, weft_memory *out);
     /* Appends the options that ask for the choice, as this system takes them. LOCAL, pure */
     void (*flags)(const weft_plan_ask *ask, const weft_layout_choice *choice, weft_text *out);
-} weft_target;
+};
 
 extern const weft_target weft_target_weft, weft_target_megatron, weft_target_torchtitan, weft_target_deepspeed;
 const weft_target *const *weft_targets(int *n);

@@ -60,7 +60,7 @@ bool weft__offloads(const weft_plan_ask *ask, const weft_layout_choice *c, int s
     return weft_model_offloads(ask->config, &share, &o);
 }
 
-/* ---- one kind of layer ----------------------------------------------------------------------------------------- */
+/* ---- one kind of layer --------------------------------------------------------------------------------------- */
 
 typedef struct parts { /* seconds of one pass over a micro-batch, by part; bytes and seconds on the way */
     double seconds[WEFT_TIMES];
@@ -195,7 +195,7 @@ static weft_status open_kinds(machine *m)
     return WEFT_OK;
 }
 
-/* ---- stages ------------------------------------------------------------------------------------------------------ */
+/* ---- stages -------------------------------------------------------------------------------------------------- */
 
 typedef struct passes { parts forward, backward; } passes; /* backward: with what it does again */
 
@@ -264,7 +264,7 @@ static pipeline pipeline_of(const machine *m)
     return p;
 }
 
-/* ---- the step ----------------------------------------------------------------------------------------------- */
+/* ---- the step ------------------------------------------------------------------------------------------------ */
 
 static void take(weft_plan_time *out, const parts *x, double times)
 {
@@ -364,7 +364,7 @@ static double model_flops(const machine *m)
     return (double)n * weft_model_step_flops(c, T, area);
 }
 
-/* ---- the door ----------------------------------------------------------------------------------------------- */
+/* ---- the door ------------------------------------------------------------------------------------------------ */
 
 static weft_status check(const weft_profile *profile, const weft_plan_ask *ask, const weft_layout_choice *c)
 {

@@ -46,7 +46,7 @@ static sizes sizes_of(const weft_plan_ask *ask, const weft_layout_choice *choice
     return z;
 }
 
-/* ---- products -------------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------------ */
 
 static void add_product(weft__amount *a, double M, double N, double K, double bytes, double calls)
 {
@@ -68,7 +68,7 @@ static void backward(const sizes *z, weft__amount *a, weft_model_matrix w, doubl
     add_product(a, in, out, z->S, z->c * z->S * (in + out) + calls * 2 * z->r * in * out, calls);
 }
 
-/* ---- a layer ---------------------------------------------------------------------------------------------------- */
+/* ---- a layer ------------------------------------------------------------------------------------------------- */
 
 static double up_width(const sizes *z) { return (double)z->w.up.out; }
 static double F(const sizes *z) { return (double)z->w.down.in; }
@@ -159,7 +159,7 @@ static void layer_again(const sizes *z, weft__amount *a)
     }
 }
 
-/* ---- both ends -------------------------------------------------------------------------------------------------- */
+/* ---- both ends ----------------------------------------------------------------------------------------------- */
 
 static void embedding(const sizes *z, weft__layer_work *x)
 {
@@ -185,7 +185,7 @@ static void head(const sizes *z, weft__layer_work *x)
     sum(z, a, 1);
 }
 
-/* ---- the step --------------------------------------------------------------------------------------------------- */
+/* ---- the step ------------------------------------------------------------------------------------------------ */
 
 static void scale_elements(weft__layer_work *x, double by)
 {

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #define OFF(field) offsetof(weft_run_options, field)
-/* weft info, weft sim and weft show take whatever a run takes */
-#define T (WEFT_CMD_TRAIN | WEFT_CMD_INFO | WEFT_CMD_SIM | WEFT_CMD_SHOW)
+/* weft info, sim, plan and show take whatever a run takes */
+#define T (WEFT_CMD_TRAIN | WEFT_CMD_INFO | WEFT_CMD_SIM | WEFT_CMD_PLAN | WEFT_CMD_SHOW)
 #define E WEFT_CMD_EVAL
 #define V WEFT_CMD_VERIFY
 #define A WEFT_CMD_ATTENTION
@@ -18,6 +18,7 @@
 #define S WEFT_CMD_SIM
 #define C WEFT_CMD_CHECKPOINT
 #define D WEFT_CMD_DOCTOR
+#define L WEFT_CMD_PLAN
 #define NO_LIMIT 1, 0
 enum { RANKS_MAX = 1 << 16 };
 
@@ -239,7 +240,8 @@ static const weft_opt table[] = {
     {"attention.dropout", "dropout", NULL, WEFT_OPT_REAL, OFF(dropout), "0", NULL, 0, 0.999999,
      "dropout of the attention probabilities, by address; --out also writes dropout_mask", A | B},
     {"bench.format", "format", NULL, WEFT_OPT_ENUM, OFF(bench_format), "text", "text|md|csv|jsonl", NO_LIMIT,
-     "how benches, doctor (text or jsonl), and info --groups and --memory, print their table", B | D | WEFT_CMD_INFO},
+     "how benches, doctor and plan (text or jsonl), and info --groups and --memory, print their table",
+     B | D | L | WEFT_CMD_INFO},
     {"bench.repeats", "repeats", NULL, WEFT_OPT_INT, OFF(bench_repeats), "0", NULL, 0, WEFT_BENCH_REPEATS_MAX,
      "measure so many times (0: by the time that it takes)", B},
     {"bench.sweep", "sweep", NULL, WEFT_OPT_TEXT, OFF(bench_sweep), NULL, NULL, NO_LIMIT,
@@ -290,6 +292,23 @@ static const weft_opt table[] = {
     {"color", "color", NULL, WEFT_OPT_ENUM, OFF(color), "auto", "auto|always|never", NO_LIMIT,
      "colours on the terminal (auto: where the output is one and NO_COLOR is not set)", WEFT_CMD_SHOW},
 
+    {"search.machine", "machine", NULL, WEFT_OPT_TEXT, OFF(search_machine), NULL, NULL, NO_LIMIT,
+     "machine to plan for: a name (h100-ib) or a file of weft bench profile (default: plain rates)", L},
+    {"search.ranks", "ranks", NULL, WEFT_OPT_INT, OFF(search_ranks), "0", NULL, 0, RANKS_MAX,
+     "ranks to lay the step over (0: tp x cp x dp x pp where any is given, else this machine's cores)", L},
+    {"search.memory", "mem", NULL, WEFT_OPT_SIZE, OFF(search_memory), "0", NULL, 0, (double)(1LL << 60),
+     "bytes that a rank may hold, as 24G (0: the machine's memory_bytes, where it has any)", L},
+    {"search.target", "target", NULL, WEFT_OPT_TEXT, OFF(search_target), "weft", NULL, NO_LIMIT,
+     "the system that will run it: its limits, its options", L},
+    {"search.free", "free", NULL, WEFT_OPT_TEXT, OFF(search_free), NULL, NULL, NO_LIMIT,
+     "what the configuration gives and the search may change all the same: names such as tp,cp,recompute, or all", L},
+    {"search.best", "best", NULL, WEFT_OPT_INT, OFF(search_best), "8", NULL, 1, WEFT_PLAN_BEST_MAX,
+     "layouts to list", L},
+    {"search.simulate", "simulate", NULL, WEFT_OPT_BOOL, OFF(search_simulate), "true", NULL, NO_LIMIT,
+     "run the exchange of those that are listed on the simulator (--no-simulate: formulas only)", L},
+    {"search.sources", "sources", NULL, WEFT_OPT_BOOL, OFF(search_sources), "false", NULL, NO_LIMIT,
+     "print where each number of the machine is from, and nothing else", L},
+
     {"plan", "plan", NULL, WEFT_OPT_BOOL, OFF(plan), "false", NULL, NO_LIMIT,
      "print the plan of these options and why other strategies lost, instead of the machine", WEFT_CMD_INFO},
     {"groups", "groups", NULL, WEFT_OPT_BOOL, OFF(groups), "false", NULL, NO_LIMIT,
@@ -320,6 +339,7 @@ static const weft_opt table[] = {
 #undef S
 #undef C
 #undef D
+#undef L
 #undef B
 
 const weft_opt *weft_run_table(int *n)
@@ -342,8 +362,9 @@ static weft_status check_model_sizes(const weft_opts *opts, const weft_run_optio
     return WEFT_OK;
 }
 
-/* Ranks of the mesh and the order in which they are numbered. */
-static weft_status resolve_mesh(weft_run *run, const weft_run_options *o, int64_t cp)
+/* Ranks of the mesh and the order in which they are numbered. open: sizes that
+ * are not given come later, from a sweep or a search. */
+static weft_status resolve_mesh(weft_run *run, const weft_run_options *o, int64_t cp, bool open)
 {
     const int64_t size[] = {weft_max_i64(o->tp, 1), weft_max_i64(cp, 1), weft_max_i64(o->dp, 1),
                             weft_max_i64(o->pp, 1)};
@@ -356,7 +377,7 @@ static weft_status resolve_mesh(weft_run *run, const weft_run_options *o, int64_
     run->mesh = (weft_mesh_shape){.tp = (int)size[0], .cp = (int)size[1], .dp = (int)size[2], .pp = (int)size[3]};
     if (o->rank_order) WEFT_TRY(weft_mesh_order_parse(o->rank_order, &run->mesh.order));
     run->sequence_parallel = o->sequence_parallel;
-    if (o->sequence_parallel && run->mesh.tp == 1 && !o->bench_sweep) /* a sweep's sizes come later */
+    if (o->sequence_parallel && run->mesh.tp == 1 && !open)
         return weft_fail(WEFT_ERR_REFUSED, "--sequence-parallel deals rows over the tensor-parallel ranks, and there "
                          "is one; give --tp 2 or more, or leave it out (--cp cuts the sequence)");
     return WEFT_OK;
@@ -386,7 +407,7 @@ weft_status weft_run_resolve(weft_run *run, const weft_opts *opts, const weft_ru
                       .seed_given = weft_opts_given(opts, "run.seed"),
                       .micro_batch_given = weft_opts_given(opts, "train.micro_batch_size")};
     WEFT_TRY(weft_run_resolve_cp(run, opts, o, &cp));
-    WEFT_TRY(resolve_mesh(run, o, cp));
+    WEFT_TRY(resolve_mesh(run, o, cp, opts->command == WEFT_CMD_PLAN || o->bench_sweep));
     if (run->mesh.pp > 1 && o->sample_tokens > 0)
         return weft_fail(WEFT_ERR_REFUSED, "run.sample_tokens with --pp %d: no rank has the whole model; leave it out, "
                          "and run weft generate on the checkpoint", run->mesh.pp);

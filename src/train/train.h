@@ -12,7 +12,8 @@ enum { /* commands, as bits in the option table */
     WEFT_CMD_TRAIN = 1, WEFT_CMD_EVAL = 2, WEFT_CMD_VERIFY = 4, WEFT_CMD_ATTENTION = 8, WEFT_CMD_GENERATE = 16,
     WEFT_CMD_SHOW = 2048,
     WEFT_CMD_INFO = 32, WEFT_CMD_BENCH = 64, WEFT_CMD_SIM = 128, WEFT_CMD_CHECKPOINT = 256,
-    WEFT_CMD_DOCTOR = 1 << 15
+    WEFT_CMD_DOCTOR = 1 << 15,
+    WEFT_CMD_PLAN = 4096
 };
 
 typedef struct weft_run_options { /* filled by the table in options.c, which documents every field */
@@ -69,6 +70,10 @@ typedef struct weft_run_options { /* filled by the table in options.c, which doc
     const char *show_step, *show_svg, *color;
     int64_t show_rank, show_queries;
     bool show_backward;
+
+    const char *search_machine, *search_target, *search_free; /* weft plan */
+    int64_t search_ranks, search_memory, search_best;
+    bool search_simulate, search_sources;
 
     const char *out, *prompt, *prompt_ids, *output;
     int64_t max_new_tokens, sample_tokens;

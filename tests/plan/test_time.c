@@ -68,7 +68,7 @@ static double layer_matrices(const weft_model_config *c)
     return (double)(c->C * (c->H + 2 * c->Hkv) * c->D + c->H * c->D * c->C + 3 * c->C * c->F);
 }
 
-/* ---- computing ------------------------------------------------------------------------------------------------- */
+/* ---- computing ----------------------------------------------------------------------------------------------- */
 
 /* Model FLOPs are those of products and attention, whose backward costs twice the forward by convention. */
 static void products_and_attention_are_the_models_flops(void **state)
@@ -147,7 +147,7 @@ static void small_products_wait_for_memory(void **state)
     near(time_of(&p, &a, &alone).seconds[WEFT_TIME_PRODUCTS] - slow, (8 * 12 + 3) * 1e-3, 1e-9, "calls");
 }
 
-/* ---- moving ------------------------------------------------------------------------------------------------------ */
+/* ---- moving -------------------------------------------------------------------------------------------------- */
 
 /* All shares are equal, so a rank's bytes are the mean: those of theory c1 in the harness's arithmetic. */
 static void cp_bytes_are_those_of_the_formulas(void **state)
@@ -233,7 +233,7 @@ static void the_order_of_ranks_moves_bytes_between_links(void **state)
     near(t.bytes_link[WEFT_LINK_PP], 4 * 4096.0 * 256 * 4, 1e-12, "rows of the stream in fp32");
 }
 
-/* ---- hiding ------------------------------------------------------------------------------------------------------ */
+/* ---- hiding -------------------------------------------------------------------------------------------------- */
 
 static void what_hides_costs_nothing(void **state)
 {

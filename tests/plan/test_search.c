@@ -1,0 +1,352 @@
+/* labels: small */
+/* The search: what it lists fits, takes what the predictor says and is what was asked for; more ranks are never slower;
+ * the longest sequence fits and a longer one does not; a target's rules hold. */
+#include "harness/test.h"
+#include "plan/plan_impl.h"
+
+static const weft_model_config config = {
+    .family = WEFT_LLAMA, .V = 1024, .C = 512, .F = 1536, .L = 8, .max_position = 1 << 20, .H = 8, .Hkv = 4, .D = 64,
+    .norm_eps = 1e-5, .rope = {.type = WEFT_ROPE_PLAIN, .theta = 1e4, .factor = 1}, .bos = -1, .eos = -1};
+
+/* Nodes of four, with fast links inside. */
+static const weft_profile machine = {
+    .latency_seconds = 5e-6, .link_bytes_per_second = 25e9, .rank_bytes_per_second = 25e9,
+    .memory_bytes_per_second = 1e12, .flops_per_second = {1e12, 1e13, 1e13, 1e13}, .backward_factor = 2.5,
+    .node_ranks = 4, .node_latency_seconds = 2e-6, .node_bytes_per_second = 200e9,
+    .product_flops_per_second = {1e12, 2e13, 2e13, 2e13}, .product_seconds = 4e-6, .attention_seconds = 5e-6,
+    .element_bytes_per_second = 1e12, .collective_factor = 0.8};
+
+static weft_kern kern;
+static weft_comm *any;
+
+static weft_search_ask ask_for(int ranks, int64_t T, double memory)
+{
+    return (weft_search_ask){
+        .profile = &machine, .ranks = ranks, .memory = memory, .fixed = weft_plan_all_free(), .best = 8,
+        .step = {.config = &config, .global_batch = 8, .threads = 1, .overlap_gradients = true,
+                 .options = {.prec = WEFT_PREC_BF16, .T = T, .cp = {.overlap = true}}}};
+}
+
+static weft_search_result search(const weft_search_ask *a)
+{
+    weft_search_result r;
+    assert_ok(weft_plan_search(&r, a, &kern, any));
+    return r;
+}
+
+/* The largest of all stages and parts, one by one. */
+static int64_t most_of_all(const weft_search_ask *a, const weft_layout_choice *c)
+{
+    int64_t most = 0;
+    weft_memory_ask m = {.config = &config, .options = weft_plan_options(&a->step, c), .cp = c->cp, .threads = 1,
+                         .at = {.ranks = c->dp * c->cp, .zero = c->zero}};
+    assert_ok(weft_plan_micros(&a->step, c, &m.micros));
+    for (int stage = 0; stage < c->pp; stage++)
+        for (int part = 0; part < c->tp; part++)
+            for (int end = 0; end < 2; end++) {
+                weft_memory x;
+                m.at.share = (weft_model_share){part, c->tp, stage, c->pp, c->sequence_parallel};
+                m.at.rank = end ? c->dp * c->cp - 1 : 0;
+                assert_ok(weft_plan_memory(&x, &kern, any, &m));
+                most = weft_max_i64(most, weft_memory_total(&x));
+            }
+    return most;
+}
+
+/* ---- what is listed ------------------------------------------------------------------------------------------ */
+
+static void what_is_listed_is_true(void)
+{
+    const weft_search_ask a = ask_for(8, 1 << 14, 400e6);
+    weft_search_result r = search(&a);
+    assert_true(r.n > 1 && r.n_front > 0);
+    for (int i = 0; i < r.n; i++) {
+        const weft_plan_found *x = &r.best[i];
+        weft_plan_time t;
+        assert_int_equal(x->choice.tp * x->choice.cp * x->choice.dp * x->choice.pp, 8);
+        assert_ok(weft_plan_time_of(&t, &machine, &a.step, &x->choice));
+        assert_true(t.step == x->time.step);
+        assert_true((double)weft_memory_total(&x->memory) <= a.memory);
+        assert_int_equal(weft_memory_total(&x->memory), most_of_all(&a, &x->choice));
+        if (i > 0) assert_true(r.best[i - 1].time.step <= x->time.step);
+    }
+    for (int i = 1; i < r.n_front; i++) {
+        assert_true(r.front[i - 1].time.step <= r.front[i].time.step);
+        assert_true(weft_memory_total(&r.front[i - 1].memory) > weft_memory_total(&r.front[i].memory));
+    }
+    assert_true(r.best[0].time.step <= 1.002 * r.front[0].time.step);
+    weft_search_result_free(&r);
+}
+
+/* A choice by hand is never faster than the best. */
+static void nothing_by_hand_is_faster(void)
+{
+    const weft_search_ask a = ask_for(8, 1 << 14, 0);
+    weft_search_result r = search(&a);
+    static const char *const strategies[] = {"ring", "pcp", "pairwise", "dcp", "ulysses", "dcp-ring"};
+    int tried = 0;
+    for (int tp = 1; tp <= 8; tp *= 2)
+        for (int cp = 1; cp <= 8 / tp; cp *= 2)
+            for (int pp = 1; pp <= 8 / tp / cp; pp *= 2)
+                for (int s = 0; s < 6; s++)
+                    for (int order = 0; order < WEFT_MESH_ORDERS; order += 5) {
+                        weft_plan_time t;
+                        const weft_layout_choice c = {
+                            .tp = tp, .cp = cp, .dp = 8 / tp / cp / pp, .pp = pp,
+                            .strategy = cp > 1 ? strategies[s] : "none", .cp_layout = {WEFT_LAYOUT_ZIGZAG, 0},
+                            .order = order, .zero = s % 2, .micro_batch = 1, .sequence_parallel = tp > 1 && s % 3 > 0};
+                        if (weft_plan_time_of(&t, &machine, &a.step, &c) != WEFT_OK) continue;
+                        tried++;
+                        assert_true(r.best[0].time.step <= t.step * 1.0021);
+                    }
+    assert_true(tried > 200);
+    weft_search_result_free(&r);
+}
+
+static void more_ranks_are_never_slower(void)
+{
+    double before = 1e30;
+    for (int ranks = 1; ranks <= 16; ranks *= 2) {
+        const weft_search_ask a = ask_for(ranks, 1 << 15, 0);
+        weft_search_result r = search(&a);
+        if (!(r.best[0].time.step < before))
+            fail_msg("%d ranks take %g s, half as many %g s", ranks, r.best[0].time.step, before);
+        before = r.best[0].time.step;
+        weft_search_result_free(&r);
+    }
+}
+
+static void what_is_given_stands(void)
+{
+    weft_search_ask a = ask_for(8, 1 << 13, 0);
+    a.fixed.tp = 2, a.fixed.cp = 4, a.fixed.strategy = "dcp-ring", a.fixed.head_size = 2, a.fixed.zero = 0;
+    a.fixed.recompute = WEFT_RECOMPUTE_BLOCK, a.fixed.keep_attention = 1, a.fixed.sequence_parallel = 0;
+    a.fixed.layout_given = true, a.fixed.layout = (weft_layout){WEFT_LAYOUT_CONTIGUOUS, 0};
+    weft_search_result r = search(&a);
+    assert_int_equal(r.n, 1); /* dp and pp have nothing left */
+    const weft_layout_choice *c = &r.best[0].choice;
+    assert_true(c->tp == 2 && c->cp == 4 && c->head_size == 2 && c->zero == 0 && !c->sequence_parallel);
+    assert_true(c->recompute == WEFT_RECOMPUTE_BLOCK && c->keep_attention);
+    assert_true(c->cp_layout.kind == WEFT_LAYOUT_CONTIGUOUS);
+    assert_string_equal(c->strategy, "dcp-ring");
+    weft_search_result_free(&r);
+    a.fixed.tp = 3;
+    assert_refused(weft_plan_search(&r, &a, &kern, any), "tp 3");
+    a.ranks = 0;
+    assert_refused(weft_plan_search(&r, &a, &kern, any), "at least 1");
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------- */
+
+/* With less memory more is recomputed, the step is slower, and at last nothing fits; the smallest says how much it
+ * takes. */
+static void less_memory_is_never_faster(void)
+{
+    double before = 0;
+    int64_t least = 0;
+    for (int i = 0; i < 12; i++) {
+        const weft_search_ask a = ask_for(4, 1 << 13, 1e9 * pow(0.8, i));
+        weft_search_result r = search(&a);
+        assert_true(r.has_least);
+        least = weft_memory_total(&r.least.memory);
+        if (r.n > 0) {
+            assert_true(r.best[0].time.step >= before * 0.998);
+            assert_true((double)least <= a.memory);
+            before = r.best[0].time.step;
+        } else assert_true((double)least > a.memory);
+        weft_search_result_free(&r);
+    }
+    assert_true(before > 0);
+}
+
+static bool fits_at(const weft_search_ask *a, int64_t T)
+{
+    weft_search_ask b = *a;
+    b.step.options.T = T;
+    weft_search_result r = search(&b);
+    const bool fits = r.n > 0;
+    weft_search_result_free(&r);
+    return fits;
+}
+
+static void the_longest_fits_and_a_longer_one_does_not(void)
+{
+    static const struct { int ranks; double memory; } cases[] = {{1, 700e6}, {4, 400e6}, {6, 150e6}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const weft_search_ask a = ask_for(cases[i].ranks, 4096, cases[i].memory);
+        int64_t T;
+        weft_plan_found x;
+        assert_ok(weft_plan_longest(&T, &x, &a, &kern, any));
+        assert_true(T > 0);
+        assert_true((double)weft_memory_total(&x.memory) <= a.memory && x.time.step > 0);
+        assert_true(fits_at(&a, T));
+        assert_false(fits_at(&a, T + weft_plan_length_step(T)));
+    }
+    const weft_search_ask none = ask_for(2, 4096, 1e6);
+    int64_t T = 1;
+    weft_plan_found x;
+    assert_ok(weft_plan_longest(&T, &x, &none, &kern, any));
+    assert_int_equal(T, 0);
+}
+
+/* ---- changes, rules, the simulator --------------------------------------------------------------------------- */
+
+static void knobs_gain(void)
+{
+    const weft_search_ask a = ask_for(4, 1 << 14, 400e6);
+    weft_search_result r = search(&a);
+    const weft_plan_found *best = &r.best[0];
+    const weft_plan_knob *more = &r.knob[WEFT_GAIN_TIME_MORE], *less = &r.knob[WEFT_GAIN_MEMORY];
+    if (r.knob[WEFT_GAIN_TIME].there) assert_true(r.knob[WEFT_GAIN_TIME].step < best->time.step);
+    assert_true(more->there && more->step < best->time.step && more->memory > a.memory);
+    assert_true(less->there && less->memory < (double)weft_memory_total(&best->memory));
+    assert_true(strncmp(less->change, "--", 2) == 0);
+    weft_search_result_free(&r);
+}
+
+static const weft_plan_verdict *verdict_of(const weft_search_result *r, const char *part)
+{
+    for (int i = 0; i < r->verdicts; i++)
+        if (strstr(r->verdict[i].rule, part)) return &r->verdict[i];
+    fail_msg("no rule says \"%s\"", part);
+    return NULL;
+}
+
+static void rules_of_thumb_are_judged(void)
+{
+    weft_search_ask a = ask_for(8, 1 << 15, 0);
+    a.fixed.cp = 8, a.fixed.tp = 1;
+    weft_search_result r = search(&a);
+    const weft_plan_verdict *v = verdict_of(&r, "16K tokens on");
+    assert_int_equal(v->verdict, WEFT_RULE_AGREES); /* 32K tokens, and cp was asked for */
+    v = verdict_of(&r, "cp at most T/8");
+    assert_string_equal(v->value, "4096, or 32");
+    assert_int_equal(v->verdict, WEFT_RULE_AGREES);
+    v = verdict_of(&r, "g + 1");
+    assert_string_equal(v->value, "P 8, g + 1 = 3: less");
+    assert_int_equal(v->verdict, WEFT_RULE_AGREES);
+    v = verdict_of(&r, "2F/(gB)"); /* 2 x 1e13 / (2 x 25e9): 400 of 4,096 tokens a rank */
+    assert_string_equal(v->value, "400 tokens");
+    assert_int_equal(v->verdict, WEFT_RULE_AGREES);
+    assert_int_equal(verdict_of(&r, "sequence parallelism")->verdict, WEFT_RULE_SILENT);
+    assert_true(r.verdicts >= 10 && r.reason.len > 0);
+    weft_search_result_free(&r);
+    a = ask_for(8, 2048, 0);
+    a.fixed.cp = 8;
+    r = search(&a);
+    assert_int_equal(verdict_of(&r, "16K tokens on")->verdict, WEFT_RULE_DIFFERS);
+    weft_search_result_free(&r);
+}
+
+/* The simulator's seconds stand for the formulas', and all else stays; both are of one size. */
+static void the_exchange_is_simulated(void)
+{
+    weft_search_ask a = ask_for(8, 1 << 14, 0);
+    a.fixed.cp = 8, a.fixed.strategy = "ring";
+    a.simulate = true;
+    weft_search_result r = search(&a);
+    weft_plan_time t;
+    assert_true(r.n == 1 && r.best[0].simulated);
+    assert_ok(weft_plan_time_of(&t, &machine, &a.step, &r.best[0].choice));
+    double sum = 0;
+    for (int i = 0; i < WEFT_TIMES; i++) {
+        const double s = r.best[0].time.seconds[i];
+        sum += s;
+        if (i != WEFT_TIME_CP && i != WEFT_TIME_IMBALANCE) assert_true(s == t.seconds[i]);
+    }
+    assert_true(fabs(sum - r.best[0].time.step) < 1e-12 * sum);
+    assert_true(fabs(r.best[0].time.step / t.step - 1) < 0.1);
+    weft_search_result_free(&r);
+}
+
+/* ---- targets ------------------------------------------------------------------------------------------------- */
+
+static bool no_tp(const weft_plan_ask *ask, const weft_layout_choice *c, const char **rule, weft_text *why)
+{
+    (void)ask;
+    if (c->tp == 1) return true;
+    *rule = "no tensor parallelism";
+    weft_text_add(why, "tp %d; tp 1 works", c->tp);
+    return false;
+}
+
+static void a_targets_rules_hold(void)
+{
+    weft_target target = weft_target_weft;
+    target.allowed = no_tp;
+    target.strategies = "none|ring|ulysses";
+    target.layouts = "contiguous";
+    weft_search_ask a = ask_for(8, 1 << 13, 0);
+    a.target = &target;
+    weft_search_result r = search(&a);
+    assert_true(r.n > 0);
+    for (int i = 0; i < r.n; i++) {
+        const weft_layout_choice *c = &r.best[i].choice;
+        assert_int_equal(c->tp, 1);
+        assert_true(c->cp == 1 || c->cp_layout.kind == WEFT_LAYOUT_CONTIGUOUS);
+        assert_true(!strcmp(c->strategy, "none") || !strcmp(c->strategy, "ring") || !strcmp(c->strategy, "ulysses"));
+    }
+    int at = 0;
+    while (at < r.refusals && strcmp(r.refusal[at].rule, "no tensor parallelism") != 0) at++;
+    assert_true(at < r.refusals && r.refusal[at].count > 0);
+    assert_non_null(strstr(r.refusal[at].example, "tp 1 works"));
+    weft_search_result_free(&r);
+    a.fixed.tp = 2;
+    assert_refused(weft_plan_search(&r, &a, &kern, any), "tp 1 works");
+    const weft_target *found;
+    assert_refused(weft_target_find(&found, "weff"), "did you mean \"weft\"");
+    assert_ok(weft_target_find(&found, "weft"));
+    assert_ptr_equal(found, &weft_target_weft);
+}
+
+/* ---- the program --------------------------------------------------------------------------------------------- */
+
+typedef void check(void);
+
+/* A world of one rank, which is this thread: cmocka fails by a long jump. */
+static void run(check *c)
+{
+    weft_ctx ctx;
+    weft_world *world;
+    weft_ctx_init(&ctx);
+    assert_ok(weft_world_self(&world, &ctx));
+    assert_ok(weft_kern_init(&kern, weft_isa_best()));
+    assert_ok(weft_comm_create(&any, world, (int[]){0}, 1, "search"));
+    c();
+    weft_comm_destroy(any);
+    weft_world_close(world);
+}
+
+#define CASE(name) \
+    static void test_##name(void **state) \
+    { \
+        (void)state; \
+        run(name); \
+    }
+CASE(what_is_listed_is_true)
+CASE(nothing_by_hand_is_faster)
+CASE(more_ranks_are_never_slower)
+CASE(what_is_given_stands)
+CASE(less_memory_is_never_faster)
+CASE(the_longest_fits_and_a_longer_one_does_not)
+CASE(knobs_gain)
+CASE(rules_of_thumb_are_judged)
+CASE(the_exchange_is_simulated)
+CASE(a_targets_rules_hold)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_listed_is_true),
+        cmocka_unit_test(test_nothing_by_hand_is_faster),
+        cmocka_unit_test(test_more_ranks_are_never_slower),
+        cmocka_unit_test(test_what_is_given_stands),
+        cmocka_unit_test(test_less_memory_is_never_faster),
+        cmocka_unit_test(test_the_longest_fits_and_a_longer_one_does_not),
+        cmocka_unit_test(test_knobs_gain),
+        cmocka_unit_test(test_rules_of_thumb_are_judged),
+        cmocka_unit_test(test_the_exchange_is_simulated),
+        cmocka_unit_test(test_a_targets_rules_hold),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
