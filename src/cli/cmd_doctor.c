@@ -220,10 +220,10 @@ static weft_status check(weft_cli *cli)
 
 static void tell_launcher(weft_doctor *d, const weft_mpi_launch *l)
 {
-    if (l->size > 0)
+    if (d->launched)
         weft_doctor_add(d, WEFT_DOCTOR_NOTE, "launcher", NULL,
-                        "%s started %d processes; this is the machine, and what may be used of it, of the first", l->by,
-                        l->size);
+                        "%s started %d process%s; this is the machine, and what may be used of it, of the first", l->by,
+                        l->size, l->size == 1 ? "" : "es");
 }
 
 static void print_sum(const weft_doctor *d, double seconds)
@@ -244,8 +244,12 @@ int weft_doctor_run(weft_cli *cli)
     weft_mpi_launched(&launch); /* a launcher that is half an MPI is a line of the checks */
     if (launch.rank > 0) return 0;
     const double start = weft_now(&weft_clock_real);
+    const bool launched = launch.size > 0;
+    const int ranks = launched ? launch.size : weft_mesh_ranks(cli->run.mesh);
     weft_doctor d = {.cli = cli,
-                     .share = weft_local_share_of(weft_mesh_ranks(cli->run.mesh), (int)cli->options.threads),
+                     .ranks = ranks,
+                     .launched = launched,
+                     .share = weft_local_share_of(launched ? 1 : ranks, (int)cli->options.threads),
                      .folder = cli->n_positional ? cli->positional[0] : access("runs", F_OK) == 0 ? "runs" : ".",
                      .jsonl = !strcmp(cli->options.bench_format, "jsonl"),
                      .to = -1};

@@ -15,7 +15,9 @@ typedef enum {
 
 typedef struct weft_doctor {
     const weft_cli *cli;
-    weft_local_share share; /* what the ranks asked for would get */
+    int ranks;              /* of the run that is meant */
+    bool launched;          /* an MPI launcher started this process, and says where its ranks run */
+    weft_local_share share; /* what the ranks get that this process would start; of a launcher's, this one */
     const char *folder;     /* whose disk is looked at */
     bool jsonl;
     int to;                 /* the pipe to the process that prints; -1: it is this one */

@@ -105,11 +105,11 @@ static double soft_limit(int resource)
 static bool tell_processes(weft_doctor *d)
 {
     enum { OTHERS = 64 };
-    const double most = soft_limit(RLIMIT_NPROC), need = (double)d->share.ranks * (d->share.threads + 2) + OTHERS;
+    const double most = soft_limit(RLIMIT_NPROC), need = (double)d->ranks * (d->share.threads + 2) + OTHERS;
     if (geteuid() == 0 || most >= need) return true;
     weft_doctor_add(d, WEFT_DOCTOR_LOOK, "limits", "ulimit -u unlimited",
                     "%.0f processes and threads of this user (ulimit -u); %d rank%s with theirs are some %.0f", most,
-                    d->share.ranks, d->share.ranks == 1 ? "" : "s", need);
+                    d->ranks, d->ranks == 1 ? "" : "s", need);
     return false;
 }
 
@@ -170,7 +170,7 @@ void weft_doctor_shared(weft_doctor *d)
                         "is not there: Weft's own ranks do without (memfd), MPI's shared memory does not");
         return;
     }
-    const double block = (double)s.f_frsize, need = (double)OF_A_RANK * d->share.ranks;
+    const double block = (double)s.f_frsize, need = (double)OF_A_RANK * d->ranks;
     const double have = block * (double)s.f_bavail;
     weft_format_bytes(block * (double)s.f_blocks, size, sizeof size);
     weft_format_bytes(have, room, sizeof room);
@@ -178,13 +178,13 @@ void weft_doctor_shared(weft_doctor *d)
     if (have >= need) {
         weft_doctor_add(d, WEFT_DOCTOR_OK, folder, NULL,
                         "%s, %s free; Weft's own ranks use none (memfd), %d of Open MPI some %s", size, room,
-                        d->share.ranks, needed);
+                        d->ranks, needed);
         return;
     }
     snprintf(mend, sizeof mend, "sudo mount -o remount,size=1G /dev/shm (docker run --shm-size=1g)");
     weft_doctor_add(d, WEFT_DOCTOR_LOOK, folder, mend,
                     "%s, %s free: %d rank%s of Open MPI need%s some %s; Weft's own use none (memfd)", size, room,
-                    d->share.ranks, d->share.ranks == 1 ? "" : "s", d->share.ranks == 1 ? "s" : "", needed);
+                    d->ranks, d->ranks == 1 ? "" : "s", d->ranks == 1 ? "s" : "", needed);
 }
 
 /* ---- pages ---------------------------------------------------------------------------------------------- */

@@ -68,11 +68,12 @@ static const variable variables[] = {
 };
 enum { VARIABLES = sizeof variables / sizeof *variables };
 
+static bool is_family(const variable *v) { return v->name[strlen(v->name) - 1] == '*'; }
+
 static bool fits(const variable *v, const char *name, size_t length, const char *value)
 {
     const size_t n = strlen(v->name);
-    const bool family = v->name[n - 1] == '*';
-    const bool named = (family || n == length) && !strncmp(name, v->name, family ? n - 1 : n);
+    const bool named = (is_family(v) || n == length) && !strncmp(name, v->name, is_family(v) ? n - 1 : n);
     return named && (!v->value || !strcmp(value, v->value));
 }
 
@@ -92,7 +93,7 @@ static int tell_table(weft_doctor *d)
         const char *value = *e + length + 1;
         int i = 0;
         while (i < VARIABLES && !fits(&variables[i], *e, length, value)) i++;
-        if (i == VARIABLES) continue;
+        if (i == VARIABLES || (d->launched && is_family(&variables[i]))) continue; /* launchers set many of them */
         char name[100];
         snprintf(name, sizeof name, "%.*s", (int)length, *e);
         tell(d, variables[i].verdict, name, value, variables[i].what);

@@ -30,6 +30,18 @@ if ls "$WEFT_BUILD"/libweft_mpi_openmpi.so >/dev/null 2>&1; then
   line bad "Open MPI" "did not end within 10 s"
 fi
 
+# ---- under a launcher one process reports, on what is left to it
+for mpi in openmpi mpich; do
+  [ -e "$WEFT_BUILD/libweft_mpi_$mpi.so" ] && command -v mpirun.$mpi >/dev/null || continue
+  ( cd "$tmp" && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    timeout 120 mpirun.$mpi -n 3 "$WEFT" doctor --format jsonl --isa ref folder >lines 2>stderr </dev/null ) ||
+    fail "$mpi: $(tail -n 3 "$tmp/lines" "$tmp/stderr")"
+  line note launcher "started 3 processes"
+  line ok cores "1 rank x "
+  [ "$(grep -c '"ranks"' "$tmp/lines")" = 1 ] || fail "$mpi: $(grep '"ranks"' "$tmp/lines")"
+  ! grep -q 'a parameter of' "$tmp/lines" || fail "$mpi: what the launcher sets is noted"
+done
+
 # ---- folders
 : >"$tmp/file"
 doctor 1 file
