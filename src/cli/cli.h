@@ -88,6 +88,10 @@ typedef struct weft_sim_cost { /* one line of weft sim, with and without what di
 } weft_sim_cost;
 void weft_print_sim_costs(const weft_sim_cost *list, int n, int layers); /* sim_cost.c */
 
+/* print_plan.c: the lines of a run's plan beside what a step came to; the same as a JSON object. */
+void weft_add_plan_check(const weft_plan_check *c, int64_t step, weft_text *lines);
+void weft_add_plan_json(const weft_plan_check *c, weft_text *object);
+
 /* cmd_info.c: the attention of training with these options, and of part t of tp (weft_model_cut of the heads); H 0
  * where a part has none. LOCAL */
 weft_status weft_info_attention(const weft_cli *cli, weft_layer_attention kind[2], int *n);

@@ -293,17 +293,52 @@ static void tell_unrecorded(const session *s)
                  (long long)s->unrecorded, s->unrecorded > 1 ? "s" : "", s->dir);
 }
 
+/* The first step warms up; the second is compared with the plan, once a run. */
+static bool compares_plan(const session *s, int64_t step)
+{
+    return step == weft_min_i64(s->from + 2, s->cli->options.steps);
+}
+
+/* A line each, folded on terminals: the live line makes way. */
+static void note_plan(session *s, const weft_plan_check *check, int64_t step)
+{
+    enum { LEFT = 13 }; /* where the second column begins */
+    weft_text lines = {0}, folded = {0};
+    char *rest = NULL;
+    weft_add_plan_check(check, step, &lines);
+    weft_text_fold(&folded, lines.data ? lines.data : "", LEFT, s->terminal ? weft_columns(stdout) : 0);
+    for (char *line = strtok_r(folded.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        weft_live_note(s->live, line);
+    weft_text_free(&folded);
+    weft_text_free(&lines);
+}
+
+static weft_status keep_with_plan(session *s, weft_record *r, const weft_plan_check *check)
+{
+    weft_text object = {0};
+    if (check) weft_add_plan_json(check, &object);
+    r->plan = object.data;
+    weft_status st = keep_record(s, r);
+    r->plan = NULL;
+    weft_text_free(&object);
+    return st;
+}
+
 static weft_status one_step(session *s, int64_t step)
 {
     weft_record r;
+    weft_plan_check check;
+    const bool compares = compares_plan(s, step);
     WEFT_TRY(weft_trainer_step(s->trainer, &r));
+    if (compares) WEFT_TRY(weft_trainer_check(s->trainer, &check));
     if (step <= s->compared) s->losses[step - 1] = r.loss;
     if (step == s->from + 1) s->first = r.loss;
     s->last = r.loss;
-    if (s->root) WEFT_TRY(keep_record(s, &r));
+    if (s->root) WEFT_TRY(keep_with_plan(s, &r, compares ? &check : NULL));
     WEFT_TRY(weft_tell_step(&s->tell, &r));
     if (!s->root) return WEFT_OK;
     weft_live_step(s->live, &r);
+    if (compares) note_plan(s, &check, step);
     return WEFT_OK;
 }
 

@@ -182,9 +182,9 @@ static weft_status reduce_round(const reduction *r, const void *send, char *out)
 }
 
 /* Elements of a part that one round takes: those of a window fill the scratch. */
-static int64_t round_elements(const weft_comm *c, size_t size)
+static int64_t round_elements(int P, size_t size)
 {
-    return (int64_t)(WEFT_SCRATCH_BYTES / ((size_t)weft_min_i64(c->size - 1, WEFT_COLL_WINDOW) * size));
+    return (int64_t)(WEFT_SCRATCH_BYTES / ((size_t)weft_min_i64(P - 1, WEFT_COLL_WINDOW) * size));
 }
 
 weft_status weft_reduce_scatter(weft_comm *c, const void *send, void *recv, const int64_t *counts, weft_dtype t)
@@ -200,7 +200,7 @@ weft_status weft_reduce_scatter(weft_comm *c, const void *send, void *recv, cons
     }
     int64_t longest = 0;
     for (int i = 0; i < c->size; i++) longest = weft_max_i64(longest, counts[i]);
-    r.most = round_elements(c, r.size);
+    r.most = round_elements(c->size, r.size);
     for (; r.done < longest; r.done += r.most)
         WEFT_TRY(reduce_round(&r, send, shifted(recv, weft_min_i64(r.done, counts[c->rank]), r.size)));
     return WEFT_OK;
@@ -228,18 +228,23 @@ static weft_status tree_reduce(weft_comm *c, void *data, int64_t n, size_t size,
     return weft_broadcast(c, data, (size_t)n * size, 0);
 }
 
+/* Few ranks are done sooner in two steps. */
+static bool goes_up_a_tree(int P, size_t bytes)
+{
+    enum { DIRECT_RANKS = 16 };
+    return P > DIRECT_RANKS && bytes <= WEFT_SCRATCH_SMALL;
+}
+
 weft_status weft_all_reduce(weft_comm *c, void *data, int64_t n, weft_dtype t, weft_op op)
 {
-    /* Few ranks are done sooner in two steps. */
-    enum { DIRECT_RANKS = 16 };
     reduction r = {.c = c, .size = weft_dtype_size(t), .most = INT64_MAX};
     size_t bytes = 0;
     WEFT_TRY(weft_reduce_find(&r.combine, t, op, "all_reduce"));
     WEFT_TRY(weft_size_of(n, r.size, "all_reduce", &bytes));
     WEFT_TRY(weft_world_good(c->world));
     if (c->size == 1) return WEFT_OK;
-    if (c->size > DIRECT_RANKS && bytes <= WEFT_SCRATCH_SMALL) return tree_reduce(c, data, n, r.size, r.combine);
-    int64_t per_round = round_elements(c, r.size) * c->size;
+    if (goes_up_a_tree(c->size, bytes)) return tree_reduce(c, data, n, r.size, r.combine);
+    int64_t per_round = round_elements(c->size, r.size) * c->size;
     for (int64_t done = 0; done < n; done += per_round) {
         char *base = (char *)data + (size_t)done * r.size;
         parts even = {.total = weft_min_i64(per_round, n - done), .P = c->size};
@@ -249,6 +254,28 @@ weft_status weft_all_reduce(weft_comm *c, void *data, int64_t n, weft_dtype t, w
         WEFT_TRY(gather(c, mine, base, &even, r.size));
     }
     return WEFT_OK;
+}
+
+/* To the parent; and down again, from which everybody else gets it. */
+static int64_t tree_bytes(int P, int rank, int64_t bytes)
+{
+    int children = 0;
+    while (weft_tree_child(P, rank, 0, children) >= 0) children++;
+    return bytes * ((rank > 0) + children);
+}
+
+int64_t weft_all_reduce_bytes(int P, int rank, int64_t n, size_t size)
+{
+    int64_t sum = 0;
+    if (P == 1) return 0;
+    if (goes_up_a_tree(P, (size_t)n * size)) return tree_bytes(P, rank, n * (int64_t)size);
+    const int64_t per_round = round_elements(P, size) * P;
+    for (int64_t done = 0; done < n; done += per_round) {
+        int64_t all = weft_min_i64(per_round, n - done);
+        int64_t mine = weft_share_begin(all, P, rank + 1) - weft_share_begin(all, P, rank);
+        sum += all - mine + mine * (P - 1); /* the parts of the others to them, and the sum of its own to each */
+    }
+    return sum * (int64_t)size;
 }
 
 /* ---- agreeing --------------------------------------------------------------------------------------------- */

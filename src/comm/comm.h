@@ -258,6 +258,8 @@ weft_status weft_all_to_all(weft_comm *c, const void *send, const size_t *send_b
 typedef enum { WEFT_SUM, WEFT_MAX, WEFT_MIN } weft_op;
 /* In place; f32, f64, i64. The same bits on every rank and in every run. */
 weft_status weft_all_reduce(weft_comm *c, void *data, int64_t n, weft_dtype t, weft_op op);
+/* Bytes that it makes rank `rank` of P send, for elements of `size` bytes. LOCAL, pure */
+int64_t weft_all_reduce_bytes(int P, int rank, int64_t n, size_t size);
 weft_status weft_broadcast(weft_comm *c, void *data, size_t bytes, int root);
 weft_status weft_barrier(weft_comm *c);
 /* Every rank gets the worst status of all; a rank that was fine gets the message of the first that was not. */

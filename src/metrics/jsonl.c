@@ -124,6 +124,8 @@ static json_t *object_of(const weft_record *r)
     json_object_set_new(o, "spike", json_boolean(r->spike));
     if (r->flops > 0) put_real(o, nonfinite, "model_flops", r->flops);
     if (r->mfu > 0) put_real(o, nonfinite, "mfu", r->mfu);
+    json_t *plan = r->plan ? json_loads(r->plan, 0, NULL) : NULL;
+    if (plan) json_object_set_new(o, "plan", plan);
     if (json_array_size(nonfinite) > 0) json_object_set(o, "nonfinite", nonfinite);
     json_decref(nonfinite);
     return o;

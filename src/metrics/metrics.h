@@ -39,6 +39,7 @@ typedef struct weft_record {
     int64_t ranks;                /* of the job, for the figure per rank; 0: left out */
     double flops;                 /* of the model in this step, of the job (weft_model_step_flops); 0: not known */
     double mfu;                   /* them per second, over what the ranks' products could do; 0: not known */
+    const char *plan;             /* of the step that is compared with its plan: both sides as a JSON object; or NULL */
 } weft_record;
 
 /* Jumps of the loss: its distance above a running mean, in running standard deviations. */

@@ -89,13 +89,18 @@ static weft_status alloc_array(weft_model *m, int64_t count, size_t size, const 
     return WEFT_OK;
 }
 
-static weft_status alloc_parameters(weft_model *m)
+static weft_status make_tables(weft_model *m)
 {
     WEFT_TRY(weft__params_walk(&m->config, &m->share, NULL, NULL, NULL, &m->par));
     WEFT_TRY(WEFT_NEW0(m->arena, m->par.n, "tables", &m->spec));
     WEFT_TRY(WEFT_NEW0(m->arena, m->config.L, "tables", &m->layer));
     WEFT_TRY(weft__params_walk(&m->config, &m->share, m->arena, m->spec, m->layer, &m->par));
-    WEFT_TRY(make_buckets(m));
+    return make_buckets(m);
+}
+
+static weft_status alloc_parameters(weft_model *m)
+{
+    WEFT_TRY(make_tables(m));
     WEFT_TRY(alloc_array(m, m->par.count, m->rs, "weights", &m->weights));
     if (m->train) WEFT_TRY(alloc_array(m, m->par.count, m->rs, "gradients", &m->grads));
     if (m->rt == m->ct) return WEFT_OK;
@@ -291,6 +296,19 @@ weft_status weft_model_whole_spec(const weft_model_config *config, weft_arena *a
     WEFT_TRY(WEFT_NEW0(arena, par.n, "tables", spec));
     *n = par.n;
     return weft__params_walk(config, &weft_model_all, arena, *spec, NULL, &par);
+}
+
+weft_status weft_model_share_spec(const weft_model_config *config, const weft_model_share *share, weft_arena *arena,
+                                  weft_spec **spec, int *n, int64_t **bucket, int *buckets)
+{
+    weft_model m = {.arena = arena, .config = *config, .share = *share,
+                    .layers = weft_model_cut(config->L, share->stages, share->stage)};
+    WEFT_TRY(make_tables(&m));
+    *spec = m.spec;
+    *n = m.par.n;
+    *bucket = m.bucket;
+    *buckets = m.buckets;
+    return WEFT_OK;
 }
 
 int64_t weft_model_stream_rows(const weft_model *m, int64_t B)

@@ -167,13 +167,27 @@ void weft_model_destroy(weft_model *model);
  * communicator of this process. LOCAL */
 typedef struct weft_model_sizes {
     weft_mem account;
-    size_t attention;
+    size_t attention, products; /* products: of packed operands, which are taken at the first step */
     int64_t bucket, summed; /* elements of the largest range that backward announces; of gradients that tp adds up */
     int64_t file;           /* bytes of the file of offloaded inputs */
 } weft_model_sizes;
 weft_status weft_model_preview(weft_model_sizes *out, const weft_kern *kern, weft_comm *any, int threads,
                                const weft_model_config *config, const weft_model_share *share,
                                const weft_model_options *options, int cp_ranks);
+
+/* Where a rank sits in its context-parallel group, and what a micro-batch gives it. */
+typedef struct weft_model_seat {
+    int cps, cp;
+    const weft_shard *shard;
+    const int32_t *target; /* [rows] of this rank, as weft_micro's; NULL: all have labels */
+} weft_model_seat;
+/* Bytes that the forward and backward pass of one micro-batch make a rank send, by the code that cuts rows into what
+ * travels together, and by the plans of attention; and what goes from stage to stage, in each direction. */
+typedef struct weft_model_bytes { int64_t tp, cp, stage; } weft_model_bytes;
+/* As weft_model_preview; seat[n]: so many micro-batches, out[n]. LOCAL */
+weft_status weft_model_preview_bytes(weft_model_bytes *out, const weft_kern *kern, weft_comm *any,
+                                     const weft_model_config *config, const weft_model_share *share,
+                                     const weft_model_options *o, const weft_model_seat *seat, int n);
 
 /* The table of parameters (Hugging Face names and shapes) over one array of R, and the arrays: the parts of this
  * rank. */
@@ -182,6 +196,9 @@ const weft_spec *weft_model_spec(const weft_model *model, int *n);
 const int64_t *weft_model_buckets(const weft_model *model, int *n);
 /* The table of the whole model as one rank has it; names from `arena`. LOCAL */
 weft_status weft_model_whole_spec(const weft_model_config *config, weft_arena *arena, weft_spec **spec, int *n);
+/* Table and bounds as a model of this share has them. LOCAL */
+weft_status weft_model_share_spec(const weft_model_config *config, const weft_model_share *share, weft_arena *arena,
+                                  weft_spec **spec, int *n, int64_t **bucket, int *buckets);
 void *weft_model_weights(weft_model *model);   /* (R) */
 void *weft_model_gradients(weft_model *model); /* (R); NULL without train */
 int64_t weft_model_weight_count(const weft_model *model);

@@ -272,6 +272,21 @@ weft_status weft__model_check(const weft_model_config *config, const weft_model_
 /* The layers of this stage that a plan of a problem for layers [first, last] would have; false: none. */
 bool weft__plan_layers(const weft_model *m, const weft_layer_attention *kind, weft_span *here);
 
+/* A model without memory behind its buffers, for who asks what it would do (model_preview.c). *x must not move between
+ * the two; to be closed whatever the first returned. LOCAL */
+typedef struct weft__preview {
+    weft_ctx ctx;
+    weft_nowhere space;
+    weft_mem_provider provider;
+    weft_model m;
+} weft__preview;
+weft_status weft__preview_open(weft__preview *x, const weft_kern *kern, int threads, const weft_model_config *config,
+                               const weft_model_share *share, const weft_model_options *o, int cp_ranks);
+void weft__preview_close(weft__preview *x);
+
+/* Of a model that has its sizes: what its largest product packs (weft_gemm_work_bytes). */
+size_t weft__packed_bytes(const weft_model *m);
+
 /* Work of layer l of this stage, and of final norm, head and loss, as weft_model_pass_work counts it (flops.c). */
 double weft__layer_work(const weft_model *m, int64_t l, bool backward);
 double weft__head_work(const weft_model *m);

@@ -23,39 +23,47 @@ static weft_status preview_plans(weft_model *m, weft_model_sizes *out, weft_comm
     return WEFT_OK;
 }
 
-static weft_status preview(weft_model *m, weft_model_sizes *out, weft_comm *any, const weft_model_config *config,
-                           const weft_model_share *share, const weft_model_options *o, int cp_ranks)
+weft_status weft__preview_open(weft__preview *x, const weft_kern *kern, int threads, const weft_model_config *config,
+                               const weft_model_share *share, const weft_model_options *o, int cp_ranks)
 {
-    weft_nowhere space;
-    const weft_mem_provider provider = weft_mem_nowhere(&space); /* buffers are not touched while a plan is made */
-    weft_status st;
-    WEFT_TRY(weft_arena_create(&m->arena, &m->ctx->mem, "model", NULL));
-    WEFT_TRY_OR(st, weft_arena_create(&m->buffers, &m->ctx->mem, "model", &provider), done);
-    WEFT_TRY_OR(st, weft_arena_create(&m->pool, &m->ctx->mem, "offload", &provider), done);
-    WEFT_TRY_OR(st, weft__model_size(m, config, share, o, cp_ranks), done);
+    *x = (weft__preview){.m = {.ctx = &x->ctx, .kern = kern, .op = &kern->op[o->prec]}};
+    weft_ctx_init(&x->ctx);
+    x->ctx.threads = threads;
+    x->provider = weft_mem_nowhere(&x->space); /* buffers are not touched while a plan is made */
+    WEFT_TRY(weft__model_check(config, share, o));
+    WEFT_TRY(weft_arena_create(&x->m.arena, &x->ctx.mem, "model", NULL));
+    WEFT_TRY(weft_arena_create(&x->m.buffers, &x->ctx.mem, "model", &x->provider));
+    WEFT_TRY(weft_arena_create(&x->m.pool, &x->ctx.mem, "offload", &x->provider));
+    return weft__model_size(&x->m, config, share, o, cp_ranks);
+}
+
+void weft__preview_close(weft__preview *x)
+{
+    weft_arena_destroy(x->m.pool);
+    weft_arena_destroy(x->m.buffers);
+    weft_arena_destroy(x->m.arena);
+}
+
+static weft_status count(weft_model *m, weft_model_sizes *out, weft_comm *any, const weft_model_options *o,
+                         int cp_ranks)
+{
     out->file = weft_model_file_bytes(m);
-    WEFT_TRY_OR(st, preview_plans(m, out, any, o, cp_ranks), done);
+    out->products = weft__packed_bytes(m);
+    WEFT_TRY(preview_plans(m, out, any, o, cp_ranks));
     for (int i = 0; i < m->buckets; i++) out->bucket = weft_max_i64(out->bucket, m->bucket[i + 1] - m->bucket[i]);
     for (int i = 0; i < m->par.n; i++) out->summed += weft_spec_summed(&m->spec[i]);
-    st = weft__slots_alloc_kept(m);
-done:
-    weft_arena_destroy(m->pool);
-    weft_arena_destroy(m->buffers);
-    weft_arena_destroy(m->arena);
-    return st;
+    return weft__slots_alloc_kept(m);
 }
 
 weft_status weft_model_preview(weft_model_sizes *out, const weft_kern *kern, weft_comm *any, int threads,
                                const weft_model_config *config, const weft_model_share *share,
                                const weft_model_options *o, int cp_ranks)
 {
-    weft_ctx ctx;
-    weft_ctx_init(&ctx);
-    ctx.threads = threads;
-    weft_model m = {.ctx = &ctx, .kern = kern, .op = &kern->op[o->prec]};
+    weft__preview x;
     *out = (weft_model_sizes){0};
-    WEFT_TRY(weft__model_check(config, share, o));
-    WEFT_TRY(preview(&m, out, any, config, share, o, cp_ranks));
-    out->account = ctx.mem;
-    return WEFT_OK;
+    weft_status st = weft__preview_open(&x, kern, threads, config, share, o, cp_ranks);
+    if (st >= 0) st = count(&x.m, out, any, o, cp_ranks);
+    weft__preview_close(&x);
+    out->account = x.ctx.mem; /* peaks: all is given back by now */
+    return st;
 }

@@ -66,6 +66,20 @@ weft_status weft_optim_update(weft_optim *o, double norm, double scale, double l
 /* This rank's slices of the moments (R): which 0 first, 1 second; pieces in ascending order, each inside a tensor. They
  * live in the optimizer. With stage 0 all of the array. LOCAL */
 const weft_piece *weft_optim_state(const weft_optim *o, int which, int *n);
+/* Bytes that one step's sums and weights make a rank send: over tp, over the ends of a pipeline, over dp x cp. What
+ * weft_optim_norm shares is 8 bytes of an all-reduce over all ranks beside it. LOCAL, pure */
+typedef struct weft_optim_share {
+    const weft_spec *spec;     /* as in weft_optim_parts, and so the next three */
+    int n;
+    const int64_t *bucket;
+    int buckets;
+    size_t size;               /* of an element of R */
+    int ranks, rank;           /* of dp x cp */
+    int tps, tp;
+    int end;                   /* 0: the first stage of several, 1: the last; -1: neither */
+} weft_optim_share;
+typedef struct weft_optim_bytes { int64_t tp, ends, dp; } weft_optim_bytes;
+weft_optim_bytes weft_optim_bytes_of(const weft_optim_share *share);
 /* Seconds so far with sums or weights under way, and those in which this rank waited for them. LOCAL */
 void weft_optim_seconds(const weft_optim *o, double *under_way, double *waited);
 

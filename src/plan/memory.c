@@ -130,6 +130,7 @@ weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm 
     out->file = sizes.file;
     out->bytes[WEFT_MEMORY_TABLES] = 0; /* those of the model are a small part of them */
     out->bytes[WEFT_MEMORY_ATTENTION] += (int64_t)sizes.attention;
+    out->bytes[WEFT_MEMORY_PRODUCTS] = (int64_t)sizes.products;
     int64_t rows = weft_shard_max_rows(o->layout, o->B, o->T, ask->cp);
     WEFT_TRY(add_data(out, &a, rows, a.options.slots));
     WEFT_TRY(add_stages(out, &a, rows, a.options.slots));

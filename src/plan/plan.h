@@ -40,9 +40,8 @@ typedef enum weft_memory_kind {
     WEFT_MEMORY_DATA,        /* tokens, positions, angles */
     WEFT_MEMORY_OFFLOADED,   /* inputs of layers in a pool of the host */
     WEFT_MEMORY_CHECKPOINT,  /* what a writer copies, so that training goes on; planned by weft_run_checkpoint_bytes */
-    /* of these two nothing is planned */
-    WEFT_MEMORY_PRODUCTS,    /* work of the library of products, which it asks for at first use */
-    WEFT_MEMORY_TABLES,      /* all else */
+    WEFT_MEMORY_PRODUCTS,    /* packed operands; and work of a library of products, of which nothing is planned */
+    WEFT_MEMORY_TABLES,      /* all else, of which nothing is planned */
     WEFT_MEMORY_KINDS
 } weft_memory_kind;
 const char *weft_memory_name(weft_memory_kind kind); /* "activations" */
@@ -161,6 +160,24 @@ const char *weft_bytes_name(weft_bytes_kind kind); /* "tp" */
 int64_t weft_bytes_total(const weft_bytes *b);
 /* What this rank has sent so far over the groups of its mesh, as counted. LOCAL */
 void weft_bytes_count(const weft_mesh *mesh, weft_bytes *out);
+
+typedef struct weft_bytes_micro {  /* a micro-batch as whole sequences */
+    const weft_docs *docs;         /* NULL: a document a sequence */
+    const int32_t *target;         /* [B*T]; negative: no label; NULL: all have one */
+} weft_bytes_micro;
+
+typedef struct weft_bytes_ask {
+    const weft_model_config *config;
+    weft_model_options options;    /* slots are ignored */
+    weft_mesh_shape size, at;      /* of the mesh; this rank */
+    bool sequence_parallel, guard; /* guard: the numerics guard is not off */
+    int zero;
+    int64_t micros;                /* micro-batches of a step on a rank */
+    const weft_bytes_micro *micro; /* [micros]; NULL: all alike, a document a sequence, every token with a label */
+} weft_bytes_ask;
+/* What a step of the trainer that is not left out makes this rank send: to the byte what weft_bytes_count counts.
+ * `any` is any communicator of this process. LOCAL */
+weft_status weft_plan_bytes(weft_bytes *out, const weft_kern *kern, weft_comm *any, const weft_bytes_ask *ask);
 
 /* ---- the simulator ---------------------------------------------------------------------------------- */
 

@@ -51,7 +51,7 @@ static weft_status load_step(weft_trainer *t, int64_t *valid)
     return weft_all_reduce(t->engine.mesh.dp, valid, 1, WEFT_I64, WEFT_SUM);
 }
 
-static weft_status batch_of_step(void *ud, int64_t a, weft_batch *out)
+weft_status weft__batch_of_step(void *ud, int64_t a, weft_batch *out)
 {
     const weft_trainer *t = ud;
     int64_t B = t->run->o->micro_batch, T = t->run->o->seq_length;
@@ -75,7 +75,8 @@ static weft_status run_passes(weft_trainer *t, int64_t valid, double *nll)
     int64_t B = t->run->o->micro_batch;
     const weft_pipeline_job job = {
         .sequences = t->accumulation * B, .B = B, .backward = true,
-        .grad_scale = t->numerics.scaler.scale / (double)valid, .batch = batch_of_step, .done = keep_area, .ud = t,
+        .grad_scale = t->numerics.scaler.scale / (double)valid, .batch = weft__batch_of_step,
+        .done = keep_area, .ud = t,
         .at = t->watch.call ? weft__watch_pass : NULL,
         .optim = t->optim,
     };
@@ -117,6 +118,7 @@ typedef struct moment { /* what a step's figures are differences of */
     double now, worked, waited; /* worked: processors' time of all threads */
     /* waited: for sums of gradients, and for weights of other ranks */
     weft_counters counters;
+    weft_bytes sent;
 } moment;
 
 static moment moment_of(const weft_trainer *t)
@@ -126,6 +128,7 @@ static moment moment_of(const weft_trainer *t)
     weft_optim_seconds(t->optim, &under_way, &m.waited);
     weft_world_counters(t->world, &m.counters);
     m.worked = weft_cpu_seconds();
+    weft_bytes_count(&t->engine.mesh, &m.sent);
     return m;
 }
 
@@ -167,6 +170,9 @@ static void fill_record(weft_trainer *t, weft_record *r, const moment *begin)
     r->reduce_exposed_share = (end.waited - begin->waited) / r->seconds;
     r->bytes_logical = after->bytes_logical - before->bytes_logical;
     r->messages = after->messages - before->messages;
+    for (int k = 0; k < WEFT_BYTES_KINDS; k++) t->sent.of[k] = end.sent.of[k] - begin->sent.of[k];
+    t->taken = !r->skip;
+    t->seconds = r->seconds;
     r->memory_bytes = (double)t->ctx->mem.peak + (double)weft_gemm_bytes(t->engine.gemm);
     r->resident_bytes = weft_resident_bytes();
     r->eta_seconds = r->seconds * (double)(o->steps - t->step);

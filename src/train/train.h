@@ -302,6 +302,17 @@ typedef struct weft_memory_report {
 } weft_memory_report;
 /* COLLECTIVE over the world */
 weft_status weft_trainer_memory(weft_trainer *t, weft_memory_report *out);
+
+typedef struct weft_plan_check {   /* the last step, beside what was planned for it */
+    weft_memory_report memory;
+    int rank;                      /* the first whose bytes are not as planned, else the one that sends most */
+    weft_bytes planned, sent;      /* of that rank */
+    int differ;                    /* ranks whose bytes are not as planned */
+    bool taken;                    /* false: the step was left out, and bytes and time say nothing */
+    double planned_seconds, seconds; /* planned 0: no profile was given; seconds: of the slowest rank */
+} weft_plan_check;
+/* COLLECTIVE over the world */
+weft_status weft_trainer_check(weft_trainer *t, weft_plan_check *out);
 const weft_engine *weft_trainer_engine(const weft_trainer *t);
 int64_t weft_trainer_windows(const weft_trainer *t, bool valid);
 /* Entropy of single tokens over the whole text, in nats: what a model that knows frequencies only would reach. One

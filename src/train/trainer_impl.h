@@ -40,6 +40,9 @@ struct weft_trainer {
     int64_t *cu;              /* [accumulation][...] document offsets, packed per micro-batch */
     int64_t *first;           /* [accumulation][B+1] */
     double *area;             /* [accumulation] visible area of this rank, per micro-batch of the step */
+    weft_bytes sent;          /* in the last step */
+    bool taken;               /* the last step was */
+    double seconds;           /* of it */
     weft_pipeline *pipeline;
     weft__watch watch;
 };
@@ -63,6 +66,9 @@ typedef struct weft__memory_of {
     bool train, saves;        /* saves: keeps memory for checkpoints */
 } weft__memory_of;
 weft_status weft__memory_report(const weft__memory_of *x, weft_memory_report *out);
+
+/* step.c: micro-batch `a` of the step, as it was read (`ud` is the trainer). LOCAL */
+weft_status weft__batch_of_step(void *ud, int64_t a, weft_batch *out);
 
 /* imbalance.c: the largest over the mean of what the ranks spent in attention kernels in a step, *in_time, and of the
  * visible area times the layers and heads that saw it, *in_area. area[micros]: this rank's, by micro-batch; used up.

@@ -17,6 +17,19 @@ close "$one" "$two" 5e-5 "cp 1 and 2"
 for f in config.yaml metrics.jsonl step-00000006/config.json step-00000006/model.safetensors; do
   [ -s "$tmp/runs/two/$f" ] || fail "runs/two/$f is missing"
 done
+# the plan beside the second step: bytes are exact, memory is what was planned but for tables
+grep -A 3 '^plan  *beside step 2:' "$tmp/stdout" | grep -q 'exact on every rank' ||
+  fail "no plan beside step 2"
+python3 - "$tmp/runs/two/metrics.jsonl" <<'P' || fail "the plan in metrics.jsonl"
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert [r["step"] for r in rows if "plan" in r] == [2], rows
+plan = rows[1]["plan"]
+sent = {k: x for k, x in plan.items() if k.startswith("bytes_")}
+assert plan["exact_bytes"] and all(x["planned"] == x["measured"] for x in sent.values()), plan
+assert sent["bytes_cp"]["planned"] > 0 and sent["bytes_dp"]["planned"] > 0 and sent["bytes_tp"]["planned"] == 0, plan
+assert abs(plan["memory"]["measured"] - plan["memory"]["planned"]) < 0.03 * plan["memory"]["measured"] + (96 << 10), plan
+P
 good train runs/two/config.yaml --name from-config
 [ "$two" = "$(losses from-config)" ] || fail "the resolved configuration gave another run"
 g12_evaluation_is_the_same_on_any_ranks() {

@@ -96,11 +96,23 @@ static void clear(const weft_gemm_args *a)
     for (int64_t i = 0; i < a->M; i++) memset((char *)a->C + (size_t)(i * a->ldc) * size, 0, (size_t)a->N * size);
 }
 
+static size_t packed_bytes(bool wide, const weft_gemm_args *a)
+{
+    return wide ? weft_gemm_packed_bytes_avx512(a) : weft_gemm_packed_bytes_avx2(a);
+}
+
+/* multiply() packs 16 bits that oneDNN does not take (weft_gemm_dnn_has). */
+size_t weft_gemm_work_bytes(int isa, const weft_gemm_args *a)
+{
+    const bool packs = a->ab == WEFT_F16 || (a->ab == WEFT_BF16 && isa != WEFT_ISA_AMX);
+    if (isa == WEFT_ISA_REF || !packs || a->M == 0 || a->N == 0) return 0;
+    return packed_bytes(isa >= WEFT_ISA_AVX512, a);
+}
+
 weft_status weft_gemm_packed(weft_gemm *gemm, const weft_gemm_args *a)
 {
     const bool wide = gemm->kern.isa >= WEFT_ISA_AVX512;
-    const size_t bytes = wide ? weft_gemm_packed_bytes_avx512(a) : weft_gemm_packed_bytes_avx2(a);
-    WEFT_TRY(weft_gemm_reserve(gemm, &gemm->wide, "packed operands", bytes));
+    WEFT_TRY(weft_gemm_reserve(gemm, &gemm->wide, "packed operands", packed_bytes(wide, a)));
     if (a->ab == WEFT_F32)
         (wide ? weft_gemm_packed_f32_avx512 : weft_gemm_packed_f32_avx2)(a, gemm->wide.data, gemm->ctx->threads);
     else if (a->ab == WEFT_BF16)

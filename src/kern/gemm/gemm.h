@@ -38,6 +38,9 @@ weft_gemm_library weft_gemm_library_now(void);
 void weft_gemm_record(weft_gemm *gemm, weft_gemm_args *log, int64_t capacity);
 /* Calls since then, written down or not. */
 int64_t weft_gemm_recorded(const weft_gemm *gemm);
+/* Bytes that a product of these types and sizes packs its operands into, with kernels of `isa`; 0 where a library does
+ * that by itself, or nobody. The data is not looked at. LOCAL, pure */
+size_t weft_gemm_work_bytes(int isa, const weft_gemm_args *args);
 /* Bytes held beside the operands: the primitives' scratchpad and packed operands. */
 size_t weft_gemm_bytes(const weft_gemm *gemm);
 
