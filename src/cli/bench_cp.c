@@ -1,19 +1,33 @@
 /* bench_cp.c — `weft bench cp`: what one attention layer costs on its ranks, forward and backward, and how much of it
- * they stand still for the exchange; under mpirun for both ways of progress. With --against own or whole: how much of
+ * they stand still for the exchange; under mpirun for both ways of progress. Without a strategy all of them are
+ * compared (bench_compare.c). With --against own or whole: how much of
  * it the same work takes where nothing is exchanged. */
-#include "cli/bench.h"
+#include "cli/bench_compare.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const char *const default_case = "T=2048 H=8/2 D=64 causal";
 
+static weft_layer_against against(const weft_cli *cli);
+
+/* Nobody has said how keys and values travel, and there is more than one way. */
+static bool compares(const weft_cli *cli)
+{
+    return cli->run.mesh.cp > 1 && against(cli) == WEFT_AGAINST_NOTHING && !weft_run_names_strategy(&cli->opts);
+}
+
 static weft_status check(weft_cli *cli)
 {
     const char *format = cli->options.bench_format;
     if (!cli->options.make) cli->options.make = default_case;
+    if (compares(cli)) return weft_compare_check(cli);
+    if (cli->options.sim_strategies || cli->options.sim_layouts)
+        return weft_fail(WEFT_ERR_REFUSED, "bench cp: --strategies and --layouts are compared where no strategy is "
+                         "named, without --against and on more than one rank; leave them out, or those");
     if (strcmp(format, "text") && strcmp(format, "jsonl"))
-        return weft_fail(WEFT_ERR_REFUSED, "bench cp --format %s: it prints text or jsonl", format);
+        return weft_fail(WEFT_ERR_REFUSED, "bench cp --format %s: of one strategy it prints text or jsonl; without "
+                         "--cp-strategy and --against it compares all, in any format", format);
     return WEFT_OK;
 }
 
@@ -113,6 +127,7 @@ static void print_jsonl(const weft_cli *cli, const weft_world *world, const weft
 static weft_status body(weft_cli *cli, weft_world *world)
 {
     weft_layer_bench r;
+    if (compares(cli)) return weft_compare_run(cli, world);
     const char *progress = weft_opts_given(&cli->opts, "run.mpi_progress") ? cli->options.mpi_progress : NULL;
     weft_status st = weft_bench_attention(world, &cli->run, progress, against(cli), &r);
     if (st >= 0 && weft_is_root(world))
@@ -127,6 +142,6 @@ static const char *const uses[] = {
     "parallel.cp_head_size", "parallel.cp_keep_heads", "parallel.cp_layout", "parallel.async_cp_comm",
     "parallel.cp_aggregation_buffer_size", "parallel.cp_comm_dtype", "parallel.cp_grad_dtype", "parallel.fp8",
     "parallel.peer_memory", "parallel.profile", "attention.make", "attention.dropout", "bench.format",
-    "bench.repeats", "bench.against", "run.", NULL};
+    "bench.repeats", "bench.against", "sim.strategies", "sim.layouts", "run.", NULL};
 
 const weft_bench weft_bench_cp = {"cp", 2, false, uses, check, body};

@@ -45,8 +45,12 @@ static void add_model(const weft_cli *cli, const weft_step_bench *r, weft_text *
 static void add_speed(const weft_step_bench *r, weft_text *t)
 {
     int threads = r->ranks * r->threads;
+    double planned = r->planned_seconds;
     weft_text_add(t, "step      %.2f ms (spread %.1f %% of %lld), %.0f tokens/s, %.1f GFLOP/s\n", 1e3 * r->seconds,
                   1e2 * r->spread, (long long)r->repeats, (double)r->tokens / r->seconds, r->flops / r->seconds / 1e9);
+    if (planned > 0)
+        weft_text_add(t, "predicted %.2f ms by the profile: the step takes %.3f of it\n", 1e3 * planned,
+                      r->seconds / planned);
     if (r->roof > 0)
         weft_text_add(t, "mfu       %.1f %% of the %.1f GFLOP/s that %d thread%s reach (%s)\n", 1e2 * weft_step_mfu(r),
                       r->roof / 1e9, threads, threads > 1 ? "s together" : "", r->roof_name);
@@ -150,7 +154,7 @@ static int figures_of(const weft_step_bench *r, figure *out)
 {
     const weft_memory_report *m = &r->memory;
     const figure all[] = {
-        {"seconds", r->seconds, 9}, {"spread", r->spread, 4},
+        {"seconds", r->seconds, 9}, {"planned_seconds", r->planned_seconds, 9}, {"spread", r->spread, 4},
         {"tokens_per_second", (double)r->tokens / r->seconds, 6}, {"flops", r->flops, 6}, {"roof", r->roof, 6},
         {"mfu", weft_step_mfu(r), 4}, {"comm_share", r->flight, 4}, {"comm_share_most", r->flight_most, 4},
         {"exposed_share", r->exposed, 4}, {"exposed_share_most", r->exposed_most, 4}, {"utilisation", r->kernels, 4},
@@ -176,6 +180,16 @@ static void print_seconds(const char *key, const double *part)
     printf("}");
 }
 
+static void print_planned(const weft_step_bench *r)
+{
+    char number[40];
+    printf(", \"planned_parts\": {");
+    for (int i = 0; i < WEFT_TIMES; i++)
+        printf("%s\"%s\": %s", i ? ", " : "", weft_time_name((weft_time_part)i),
+               weft_format_json(number, sizeof number, r->planned.seconds[i], 9));
+    printf("}");
+}
+
 static void print_jsonl(const weft_cli *cli, const weft_step_bench *r)
 {
     const weft_mesh_shape m = cli->run.mesh;
@@ -192,6 +206,7 @@ static void print_jsonl(const weft_cli *cli, const weft_step_bench *r)
     printf("}, \"slowest\": %d", r->slowest);
     print_seconds("parts", r->part);
     print_seconds("parts_mean", r->mean);
+    if (r->planned_seconds > 0) print_planned(r);
     printf(", \"lights\": {");
     weft_step_lights(cli, r, lights);
     for (int k = 0; k < WEFT_LIGHTS; k++)

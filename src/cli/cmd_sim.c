@@ -1,5 +1,5 @@
 /* cmd_sim.c — `weft sim`: the attention of a model on simulated ranks, strategy by strategy. */
-#include "cli/cli.h"
+#include "cli/choices.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,69 +30,14 @@ typedef struct request {
 
 /* ---- what is asked for ------------------------------------------------------------------------------------ */
 
-/* The words of "a,b,c", copied; at most `max`. */
-static weft_status split(weft_arena *arena, const char *text, const char *flag, const char **word, int max, int *n)
-{
-    for (*n = 0;; text++) {
-        size_t len = strcspn(text, ",");
-        if (len == 0) return weft_fail(WEFT_ERR_REFUSED, "%s: a name is empty; give names separated by commas", flag);
-        if (*n == max) return weft_fail(WEFT_ERR_REFUSED, "%s: more than %d names", flag, max);
-        char *copy;
-        WEFT_TRY(WEFT_NEW0(arena, (int64_t)len + 1, "names", &copy));
-        memcpy(copy, text, len);
-        word[(*n)++] = copy;
-        text += len;
-        if (!*text) return WEFT_OK;
-    }
-}
-
-enum { NAMES = 64 };
-
-/* The strategies in question; *chosen: the user named them, and a refusal of one is the command's. */
-static weft_status strategies(request *q, const char **name, int *n, bool *chosen)
-{
-    const weft_run *run = &q->cli->run;
-    const weft_run_options *o = &q->cli->options;
-    bool one = strcmp(run->cp.strategy, "auto") != 0;
-    *chosen = one || o->sim_strategies;
-    if (one && o->sim_strategies &&
-        weft_run_names_strategy(&q->cli->opts) >= weft_opts_source(&q->cli->opts, "sim.strategies"))
-        return weft_fail(WEFT_ERR_REFUSED, "--strategies %s and strategy %s; give one of them", o->sim_strategies,
-                         run->cp.strategy);
-    if (o->sim_strategies) return split(q->arena, o->sim_strategies, "--strategies", name, NAMES, n);
-    if (one) {
-        name[0] = run->cp.strategy;
-        *n = 1;
-        return WEFT_OK;
-    }
-    const char *const *all = weft_cp_names(n);
-    for (int i = 0; i < *n; i++) name[i] = all[i];
-    return WEFT_OK;
-}
-
-static weft_status layouts(request *q, weft_layout *layout, int *n)
-{
-    const weft_run_options *o = &q->cli->options;
-    const char *name[NAMES];
-    *n = 1;
-    layout[0] = q->cli->run.layout;
-    if (!o->sim_layouts) return WEFT_OK;
-    if (weft_opts_source(&q->cli->opts, "parallel.cp_layout") >= weft_opts_source(&q->cli->opts, "sim.layouts"))
-        return weft_fail(WEFT_ERR_REFUSED, "--layouts %s and --cp-layout %s; give one of them", o->sim_layouts,
-                         o->cp_layout);
-    WEFT_TRY(split(q->arena, o->sim_layouts, "--layouts", name, NAMES, n));
-    for (int i = 0; i < *n; i++) WEFT_TRY(weft_layout_parse(name[i], &layout[i]));
-    return WEFT_OK;
-}
-
 static weft_status make_list(request *q)
 {
-    const char *name[NAMES];
-    weft_layout layout[NAMES];
+    const char *name[WEFT_NAMES_MAX];
+    weft_layout layout[WEFT_NAMES_MAX];
     int names, kinds;
     bool chosen;
-    WEFT_TRY(strategies(q, name, &names, &chosen));
-    WEFT_TRY(layouts(q, layout, &kinds));
+    WEFT_TRY(weft_choose_strategies(q->cli, q->arena, name, &names, &chosen));
+    WEFT_TRY(weft_choose_layouts(q->cli, q->arena, layout, &kinds));
     WEFT_TRY(WEFT_NEW0(q->arena, (int64_t)names * kinds, "simulations", &q->list));
     for (int s = 0; s < names; s++)
         for (int l = 0; l < kinds; l++) {

@@ -1,6 +1,6 @@
 /* packed.c — what the largest product of a step packs its operands into: memory that grows at its first use, and so
- * has to be known before. The products are those of linear.c, loss.c and mlp_tiles.c, over as many rows as those take at
- * once. */
+ * has to be known before. The products are those of linear.c, loss.c and mlp_tiles.c, over as many rows as those take
+ * at once. */
 #include "model/model_impl.h"
 
 typedef struct most { const weft_model *m; size_t bytes; } most;

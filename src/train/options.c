@@ -253,9 +253,9 @@ static const weft_opt table[] = {
      "(whole)", B},
 
     {"sim.strategies", "strategies", NULL, WEFT_OPT_TEXT, OFF(sim_strategies), NULL, NULL, NO_LIMIT,
-     "strategies to simulate, separated by commas (default: all that are applicable)", S},
+     "strategies to simulate, or to compare, separated by commas (default: all that are applicable)", S | B},
     {"sim.layouts", "layouts", NULL, WEFT_OPT_TEXT, OFF(sim_layouts), NULL, NULL, NO_LIMIT,
-     "layouts to simulate, separated by commas (default: --cp-layout)", S},
+     "layouts to simulate, or to compare, separated by commas (default: --cp-layout)", S | B},
     {"sim.docs", "docs", NULL, WEFT_OPT_TEXT, OFF(sim_docs), NULL, NULL, NO_LIMIT,
      "documents of each sequence: \"100,0,*\" lengths, or \"random:8\" (default: one)", S | WEFT_CMD_SHOW},
     {"sim.layers", "sim-layers", NULL, WEFT_OPT_INT, OFF(sim_layers), "1", NULL, 1, 1 << 16,

@@ -28,24 +28,25 @@ static weft_status plan_bytes(weft_trainer *t, weft_arena *arena, weft_bytes *ou
     return weft_plan_bytes(out, &e->kern, e->mesh.all, &ask);
 }
 
-static double plan_seconds(const weft_trainer *t)
+double weft__plan_seconds(const weft_engine *e, int64_t max_docs, int64_t micros, weft_plan_time *time)
 {
-    const weft_run *run = t->run;
+    const weft_run *run = e->run;
     const weft_run_options *o = run->o;
     const weft_mesh_shape m = run->mesh;
-    const weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = o->micro_batch * t->max_docs,
-                                    .micros = t->accumulation, .train = true};
-    const weft_plan_ask ask = {.config = &t->config, .options = weft_engine_model_options(run, &eo),
-                               .global_batch = t->accumulation * o->micro_batch * m.dp,
-                               .threads = t->ctx->threads, .overlap_gradients = o->overlap_grad_reduce};
+    const weft_engine_options eo = {.B = o->micro_batch, .T = o->seq_length, .max_docs = max_docs, .micros = micros,
+                                    .train = true};
+    const weft_plan_ask ask = {.config = &e->config, .options = weft_engine_model_options(run, &eo),
+                               .global_batch = micros * o->micro_batch * m.dp, .threads = e->ctx->threads,
+                               .overlap_gradients = o->overlap_grad_reduce};
     const weft_layout_choice choice = {
         .tp = m.tp, .cp = m.cp, .dp = m.dp, .pp = m.pp, .sequence_parallel = run->sequence_parallel,
         .zero = (int)o->zero_stage, .strategy = m.cp > 1 ? run->cp.strategy : "none", .head_size = run->cp.head_size,
         .cp_layout = run->layout, .order = m.order, .recompute = run->recompute, .keep_attention = o->keep_attention,
         .offload = run->offload != WEFT_OFFLOAD_NONE, .micro_batch = o->micro_batch};
-    weft_plan_time time;
+    *time = (weft_plan_time){0};
     /* What the model of time refuses (offloading without the host's rates) gets no claim; it is no error of the run. */
-    return run->cp.profile && weft_plan_time_of(&time, run->cp.profile, &ask, &choice) >= 0 ? time.step : 0;
+    if (!run->cp.profile || weft_plan_time_of(time, run->cp.profile, &ask, &choice) < 0) *time = (weft_plan_time){0};
+    return time->step;
 }
 
 static bool same(const sides *x)
@@ -77,7 +78,9 @@ static weft_status gather(weft_trainer *t, weft_arena *arena, weft_plan_check *o
     if (st >= 0) st = WEFT_NEW(arena, ranks, "plan", &bytes);
     if (st >= 0) st = plan_bytes(t, arena, &mine.planned);
     WEFT_TRY(weft_agree(all, st));
-    out->planned_seconds = plan_seconds(t);
+    weft_plan_time time;
+    out->planned_seconds =
+        weft__plan_seconds(&t->engine, t->run->o->micro_batch * t->max_docs, t->accumulation, &time);
     for (int r = 0; r < ranks; r++) bytes[r] = sizeof *of;
     of[me] = mine;
     WEFT_TRY(weft_all_gather(all, &of[me], of, bytes));

@@ -255,6 +255,7 @@ static weft_status measure(bench *b, weft_step_bench *out)
     WEFT_TRY(products_alone(b, out, log));
     const weft__memory_of memory = {.engine = &b->engine, .max_docs = max_docs(b), .micros = b->micros, .train = true};
     WEFT_TRY(weft__memory_report(&memory, &out->memory));
+    out->planned_seconds = weft__plan_seconds(&b->engine, b->run->o->micro_batch, b->micros, &out->planned);
     return weft__step_figures(&b->engine, b->arena, &b->samples, out);
 }
 

@@ -422,6 +422,8 @@ typedef struct weft_step_bench {
     int ranks, threads;                  /* threads of each */
     bool crowded;                        /* more threads than processors */
     int64_t repeats, params, tokens;     /* steps that count; of the model; of the whole job in a step, each once */
+    double planned_seconds;              /* by the model of time, when a profile was given; else 0 */
+    weft_plan_time planned;
     double seconds, spread;              /* of the slowest rank of each step; between their quartiles, relative to it */
     int slowest;                         /* the rank that waited least for others */
     double part[WEFT_PARTS], mean[WEFT_PARTS]; /* seconds by part: of that rank, which add up to its step; of all */

@@ -70,6 +70,9 @@ weft_status weft__memory_report(const weft__memory_of *x, weft_memory_report *ou
 /* step.c: micro-batch `a` of the step, as it was read (`ud` is the trainer). LOCAL */
 weft_status weft__batch_of_step(void *ud, int64_t a, weft_batch *out);
 
+/* plan_check.c: seconds of a step of this engine by the model of time, with its parts; 0 without a profile. LOCAL */
+double weft__plan_seconds(const weft_engine *e, int64_t max_docs, int64_t micros, weft_plan_time *time);
+
 /* imbalance.c: the largest over the mean of what the ranks spent in attention kernels in a step, *in_time, and of the
  * visible area times the layers and heads that saw it, *in_area. area[micros]: this rank's, by micro-batch; used up.
  * *visible: the pairs of all sequences of the job. COLLECTIVE over the world */

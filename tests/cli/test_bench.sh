@@ -77,9 +77,9 @@ PY
 done
 good bench cp --threads 1 --against own --make 'T=64 H=1 D=8'
 grep -q '^own work .* share' "$tmp/stdout" || fail "bench cp --against own prints no share: $(cat "$tmp/stdout")"
-good bench cp --threads 1 --make 'T=64 H=1 D=8' --repeats 2
+good bench cp --threads 1 --make 'T=64 H=1 D=8' --repeats 2 --cp-strategy auto
 grep -q 'the median of 2$' "$tmp/stdout" || fail "bench cp --repeats 2: $(cat "$tmp/stdout")"
-refused 'text or jsonl' bench cp --format md
+refused 'text or jsonl' bench cp --cp-strategy ring --format md
 refused 'repeats' bench cp --repeats 16
 refused 'none|own|whole' bench cp --against half
 refused 'no use for the option bench.against' bench attention --against own
