@@ -69,11 +69,12 @@ static int64_t stride_of(const question *q)
 /* The nearest value below, or above, that keeps the rule, or with `all` every rule; 0: none within reach. */
 static int64_t nearest(const question *q, bool above, bool all)
 {
-    enum { REACH = 1024 };
+    enum { MULTIPLES = 32, NUMBERS = 1024 }; /* a search asks this of many choices */
     const weft__target_knob knob = q->r->knob;
     const int64_t stride = stride_of(q), value = knob_value(q->c, knob);
+    const int reach = knob == WEFT__KNOB_T ? MULTIPLES : NUMBERS;
     int64_t x = above ? value / stride * stride + stride : (value - 1) / stride * stride;
-    for (int i = 0; i < REACH && x > 0; i++, x += above ? stride : -stride) {
+    for (int i = 0; i < reach && x > 0; i++, x += above ? stride : -stride) {
         const weft__target_case other = with(q->c, knob, x);
         if (all ? first_broken(q->rules, &other) == q->rules->n : holds(q->r, &other)) return x;
     }
