@@ -31,8 +31,7 @@ class Predictor:
     def profile(self, name, rates):
         key = (name, tuple(sorted(rates.items())))
         if key not in self.files:
-            with open(os.path.join(ROOT, "src/mesh/profiles", name + ".json")) as f:
-                profile = json.load(f)
+            profile = built_in(name)
             profile.pop("sources", None)
             for rate, value in rates.items():
                 if isinstance(profile[rate], dict):
@@ -55,6 +54,12 @@ class Predictor:
                 sys.exit(run.stderr)
             self.answers.update(zip(new, map(json.loads, run.stdout.splitlines())))
         return [self.answers[line] for line in lines]
+
+
+def built_in(name):
+    """The built-in profile of that name."""
+    with open(os.path.join(ROOT, "src/mesh/profiles", name + ".json")) as f:
+        return json.load(f)
 
 
 # ---- fitting and judging ---------------------------------------------------------------------------------------------
@@ -143,9 +148,9 @@ that is seen whole runs faster than a causal one of the same area."""
         """Profile, seconds of the ideal (forward, both), bytes/s of elements, NVLink."""
         work = attention_flops(cls.P * cls.n, cls.H, cls.D) / cls.P
         if gpu == "H800":
-            return "h100-ib", 1 / 73.9, 1 / 19.3, 2.573e12, 3.7e11 * 200 / 450
-        with open(os.path.join(ROOT, "src/mesh/profiles/a100-ib.json")) as f:
-            p = json.load(f)
+            p = built_in("h100-ib")
+            return "h100-ib", 1 / 73.9, 1 / 19.3, p["element_bytes_per_second"], p["node_bytes_per_second"] * 200 / 450
+        p = built_in("a100-ib")
         forward = work / p["flops_per_second"]["bf16"]
         return "a100-ib", forward, forward * (1 + p["backward_factor"]), p["element_bytes_per_second"], \
             p["node_bytes_per_second"]
@@ -214,15 +219,16 @@ Magi's own, so there are two rates in each direction."""
              "USP": dict(strategy="dcp-ring", U=8, keep_heads=1),
              "LoongTrain": dict(strategy="dcp-ring", U=8, keep_heads=1),
              "Magi": dict(strategy="pairwise", narrow=1)}
-    n, H, D, elements = 8192, 64, 128, 2.573e12
+    n, H, D = 8192, 64, 128
 
     @classmethod
     def predict(cls, values, predictor):
-        questions = []
+        questions, profile = [], built_in("h100-ib")
+        elements = profile["element_bytes_per_second"]
         for row in cls.rows:
             kernel = "magi" if row.way == "Magi" else "fa3"
             forward, backward = values[kernel + "_forward"], values[kernel + "_backward"]
-            node, link = 3.7e11 * values["link"], 4.9e10 * values["link"]
+            node, link = (profile[r] * values["link"] for r in ("node_bytes_per_second", "link_bytes_per_second"))
             rates = {"flops_per_second": forward, "backward_factor": 2.5 * forward / backward,
                      "node_bytes_per_second": node, "link_bytes_per_second": link, "rank_bytes_per_second": link}
             if row.way == "all-gather":  # rings of the library enter a node by all of its adapters
@@ -234,9 +240,9 @@ Magi's own, so there are two rates in each direction."""
             direction = "backward" if row.back else "forward"
             steps = {"ring p2p": row.P, "Megatron hybrid": row.P, "USP": row.P // 8, "LoongTrain": row.P // 8}
             steps = steps.get(row.way, 1)
-            merged = (steps if steps > 1 else 0) * cls.n * cls.H * cls.D * values["merge_" + direction] / cls.elements
+            merged = (steps if steps > 1 else 0) * cls.n * cls.H * cls.D * values["merge_" + direction] / elements
             if row.way == "all-gather":
-                merged = row.P * cls.n * 8 * 2 * cls.D * values["gathered_" + direction] / cls.elements
+                merged = row.P * cls.n * 8 * 2 * cls.D * values["gathered_" + direction] / elements
             work = attention_flops(row.P * cls.n, cls.H, cls.D) / row.P * (2.5 if row.back else 1)
             out.append(work / (x[direction] + merged) * 1e-12)
         return out
