@@ -143,10 +143,12 @@ static void add_bytes(const weft_plan_found *x, weft_text *t)
 }
 
 /* A target's options may be lines. */
-static void add_flags(const weft_plan_report *r, const weft_layout_choice *c, weft_text *t)
+static void add_flags(const weft_plan_report *r, int64_t T, const weft_layout_choice *c, weft_text *t)
 {
     weft_text flags = {0};
-    r->ask.target->flags(&r->ask.step, c, &flags);
+    weft_plan_ask step = r->ask.step;
+    step.options.T = T;
+    r->ask.target->flags(&step, c, &flags);
     for (const char *at = flags.data; at && *at; at += strspn(at, "\n")) {
         const int n = (int)strcspn(at, "\n");
         weft_text_add(t, "  %.*s\n", n, at);
@@ -160,7 +162,7 @@ static void add_best(const weft_plan_report *r, weft_text *t)
     const weft_plan_found *x = &r->found.best[0];
     const double tokens = (double)r->ask.step.global_batch * (double)r->ask.step.options.T;
     weft_text_add(t, "\nthe best: %.0f tokens/s\n", tokens / x->time.step);
-    add_flags(r, &x->choice, t);
+    add_flags(r, r->ask.step.options.T, &x->choice, t);
     add_time(x, t);
     add_memory(x, t);
     if (r->ask.ranks > 1) add_bytes(x, t);
@@ -213,7 +215,7 @@ static void add_longest(const weft_plan_report *r, weft_text *t)
     if (!r->found.longest) return;
     weft_text_add(t, "\nlongest sequence that fits: %lld tokens (%s a step)\n", (long long)r->found.longest,
                   time_of(x->time.step, step));
-    add_flags(r, &x->choice, t);
+    add_flags(r, r->found.longest, &x->choice, t);
 }
 
 static void add_knob(const weft_plan_report *r, weft_plan_gain which, const char *what, weft_text *t)

@@ -126,7 +126,8 @@ static weft_status offer_strategies(weft__search *s, const weft_layout_choice *c
         const weft__way way = {.strategy = names[i], .layout = layout};
         const bool none = !strcmp(names[i], "none");
         if (given && c->cp > 1 && strcmp(given, names[i]) != 0) continue;
-        if (!listed(s->target->strategies, names[i]) || none != (c->cp == 1)) continue;
+        if (none != (c->cp == 1)) continue;
+        if (!given && !listed(s->target->strategies, names[i])) continue; /* one that is given is refused by its rule */
         WEFT_TRY((strncmp(names[i], "dcp", 3) ? offer : offer_grid)(s, c, w, way));
     }
     return WEFT_OK;
@@ -146,7 +147,7 @@ static weft_status make_ways(weft__search *s, const weft_layout_choice *cut, wef
         if (i > 0 && c->cp == 1) break;
         weft_layout_text(layouts[i], name, sizeof name);
         name[strcspn(name, ":")] = 0;
-        if (listed(s->target->layouts, name)) WEFT_TRY(offer_strategies(s, c, w, layouts[i]));
+        if (c->cp == 1 || listed(s->target->layouts, name)) WEFT_TRY(offer_strategies(s, c, w, layouts[i]));
     }
     return WEFT_OK;
 }

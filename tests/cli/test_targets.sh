@@ -16,7 +16,8 @@ flag() { tr ' ' '\n' <"$tmp/words" | grep -A1 -x -- "$1" | tail -1; }
 key() { sed -n "s/^$1 = //p" "$tmp/words" | tr -d '"'; }
 holds() { [ $(($1)) -ne 0 ] || fail "$2: not $1: $(cat "$tmp/words")"; }
 
-for args in "--seq-length 128K" "--seq-length 64K --cp 8 --cp-strategy ulysses" "--seq-length 96K --tp 4 --sequence-parallel" \
+for args in "--seq-length 128K" "--seq-length 64K --cp 8 --cp-strategy ulysses" \
+  "--seq-length 96K --tp 4 --sequence-parallel" \
   "--seq-length 256K --cp 16 --cp-strategy dcp-ring" "--seq-length 8K --family mistral --sliding-window 1024"; do
   words megatron $args
   T=$(flag --seq-length) tp=$(flag --tensor-model-parallel-size) cp=$(flag --context-parallel-size)
@@ -34,7 +35,8 @@ for args in "--seq-length 128K" "--seq-length 64K --cp 8 --cp-strategy ulysses" 
   ! grep -q -- --sequence-parallel "$tmp/words" || holds "$T / $cp % $tp == 0" "megatron $args"
 done
 
-for args in "--seq-length 128K" "--seq-length 64K --cp 4" "--seq-length 32K --tp 4" "--seq-length 96K --cp 8 --cp-layout contiguous" \
+for args in "--seq-length 128K" "--seq-length 64K --cp 4" "--seq-length 32K --tp 4" \
+  "--seq-length 96K --cp 8 --cp-layout contiguous" \
   "--seq-length 8K --family mistral --sliding-window 1024 --cp 2"; do
   words torchtitan $args
   T=$(key seq_len) tp=$(key tensor_parallel_degree) cp=$(key context_parallel_degree)
@@ -42,7 +44,7 @@ for args in "--seq-length 128K" "--seq-length 64K --cp 4" "--seq-length 32K --tp
   holds "$tp * $cp * $(key pipeline_parallel_degree) * $(key data_parallel_replicate_degree) * \
     $(key data_parallel_shard_degree) == 16" "torchtitan $args"
 done
-grep -q allgather "$tmp/words" || fail "a window under torchtitan's context parallelism is not gathered: $(cat "$tmp/words")"
+grep -q allgather "$tmp/words" || fail "torchtitan: a window that is not gathered: $(cat "$tmp/words")"
 python3 -c 'import tomllib' 2>/dev/null && { python3 - "$tmp/words" <<'P' || fail "no TOML: $(cat "$tmp/words")"; }
 import sys, tomllib
 tomllib.load(open(sys.argv[1], "rb"))["parallelism"]["context_parallel_degree"]
