@@ -2,7 +2,8 @@
 """docs/claims.md and docs/claims.zh.md: claims.py same|figures.
 
 `same`: both pages have the same rows with the same commands, numbers and verdicts, and the first line of their summaries
-counts the verdicts right. `figures`: every figure in backticks that a row predicts stands in the output of its commands.
+counts the verdicts right. `figures`: every figure in backticks that a row measures or predicts stands in the output of
+its commands.
 """
 import collections, os, pathlib, re, shlex, subprocess, sys
 
@@ -60,10 +61,10 @@ def said(command, kept={}):
 def figures():
     good, checked = True, 0
     for row in page("claims.md"):
-        figures = re.findall(r"`([^`]*\d[^`]*)`", row.cells[4]) if len(row.cells) == 6 else []
+        figures = [f for f in re.findall(r"`([^`]+)`", " ".join(row.cells[3:-1])) if re.match(r"\[?\d", f)]
         if not figures:
             continue
-        output = "\n".join(said(c) for c in row.commands if re.match(r"weft (sim|plan|info) ", c))
+        output = "\n".join(said(c) for c in row.commands if re.match(r"weft (sim|plan|info|show) ", c))
         for figure in figures:
             checked += 1
             if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.])", output):
