@@ -29,7 +29,7 @@ SUBSTITUTIONS = [
     (r"(bench cp .*)\bT=4096\b", r"\1T=512", "half a minute"),
     (r"(bench step .*)--num-layers 12\b(.*)--seq-length 8192\b", r"\1--num-layers 1\2--seq-length 256", "minutes"),
     (r"(bench step .*--vocab-size 50257 --seq-length) 2K\b", r"\1 128", "a minute"),
-    (r"^(build/weft bench (?:step|gemm|attention|cp) (?!.*--repeats|.*--sweep).*)", r"\1 --repeats 1",
+    (r"^(build/weft bench (?:step|gemm|attention|cp|comm) (?!.*--repeats|.*--sweep).*)", r"\1 --repeats 1",
      "as often as it takes to be sure"),
     (r"--steps 2000 --save-interval 100\b", "--steps 3 --save-interval 1", "hours"),
     (r"^ctest --test-dir build\b", "ctest -N --test-dir build", "the tests themselves: listed only"),
@@ -44,6 +44,7 @@ EXCEPTIONS = [
     (r"make( .*)?", "builds and tests the tree that this test is part of; cli.make and repo.setup test the Makefile"),
     (r"for i in .* ctest .*", "runs the suite that this test is part of, three times"),
     (r"tools/mutants\.sh .*", "a build of its own; make mutants"),
+    (r"build/weft train (?!.*(--data|\.yaml)).*", "an option in a sentence, without data"),
     (r"python3 bench/layouts\.py .*", "tables of measurements, minutes each; cli.marks tests what reads them"),
 ]
 
