@@ -2,7 +2,7 @@
  *
  * Of a trainer as GPUs run it: weights in 16 bits for products, gradients in fp32, masters and AdamW's two moments in
  * fp32; activations in 16 bits; attention keeps its output and a number per row; head and loss hold the logits of a
- * micro-batch once in 16 bits and once in fp32. */
+ * micro-batch and their gradient, both in 16 bits and in fp32. */
 #include "plan/target_impl.h"
 #include "plan/plan_impl.h"
 
@@ -49,7 +49,7 @@ static void add_activations(const weft_plan_ask *ask, const weft_layout_choice *
     out->bytes[WEFT_MEMORY_ACTIVATIONS] = (int64_t)(tokens * layers * alive * (kept - offloaded));
     /* one layer at a time is whole in backward, with as many gradients */
     out->bytes[WEFT_MEMORY_SCRATCH] = (int64_t)(tokens * ((c->recompute != WEFT_RECOMPUTE_NONE ? whole : 0) + whole));
-    out->bytes[WEFT_MEMORY_LOGITS] = (int64_t)(tokens * 6 * (double)ask->config->V / c->tp);
+    out->bytes[WEFT_MEMORY_LOGITS] = (int64_t)(tokens * 12 * (double)ask->config->V / c->tp);
 }
 
 /* Keys and values that travel, or those of all ranks where they are gathered: two blocks of a ring; in backward their

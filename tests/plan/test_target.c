@@ -381,12 +381,27 @@ static void memory(void **state)
     assert_int_equal(away.bytes[WEFT_MEMORY_OFFLOADED], again.bytes[WEFT_MEMORY_ACTIVATIONS]);
 }
 
+/* torchtitan's benchmark of 2024-12: Llama-3-8B, 8 H100, 256K tokens, cp 8, full recomputation: 84 GiB on a GPU. */
+static void memory_of_torchtitan(void **state)
+{
+    (void)state;
+    problem p;
+    start(&p, "pcp", WEFT_LAYOUT_ZIGZAG, 1, 8, 1, 1);
+    p.ask.options.T = 262144;
+    p.choice.zero = 3;
+    p.choice.recompute = WEFT_RECOMPUTE_FULL;
+    weft_memory m = memory_of(&p);
+    const double GiB = (double)weft_memory_total(&m) / (1 << 30);
+    assert_true(GiB > 0.95 * 84 && GiB < 1.05 * 84);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(megatron_takes), cmocka_unit_test(torchtitan_takes), cmocka_unit_test(deepspeed_takes),
         cmocka_unit_test(megatron_refuses), cmocka_unit_test(torchtitan_refuses), cmocka_unit_test(deepspeed_refuses),
         cmocka_unit_test(names), cmocka_unit_test(what_does_not_act), cmocka_unit_test(memory),
+        cmocka_unit_test(memory_of_torchtitan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
