@@ -119,7 +119,7 @@ static weft_status checkpoints_of(weft_plan_report *r, weft_arena *arena)
     const int ranks = r->ask.ranks, writers = strcmp(r->cli->options.save_writers, "all") ? 1 : ranks;
     int *writer = NULL;
     int64_t *bytes = NULL;
-    if (r->profile.host_bytes_per_second > 0 || r->ask.target != &weft_target_weft) return WEFT_OK;
+    if (weft_plan_has_host(&r->profile) || r->ask.target != &weft_target_weft) return WEFT_OK;
     WEFT_TRY(WEFT_NEW(arena, writers, "ranks that write", &writer));
     WEFT_TRY(WEFT_NEW(arena, ranks, "ranks that write", &bytes));
     for (int i = 0; i < writers; i++) writer[i] = i;

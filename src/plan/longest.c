@@ -30,7 +30,7 @@ static int or_else(int fixed, int value) { return fixed == WEFT_PLAN_FREE ? valu
 static void make_small(const weft__search *s, weft_layout_choice *c)
 {
     const weft_plan_fixed *f = &s->ask->fixed;
-    const bool host = s->ask->profile->host_bytes_per_second > 0;
+    const bool host = weft_plan_has_host(s->ask->profile);
     const bool ring = strstr(s->target->strategies, "ring") != NULL;
     c->strategy = c->cp == 1 ? "none" : f->strategy ? f->strategy : ring ? "ring" : "auto";
     c->head_size = c->cp > 1 && f->head_size > 0 ? f->head_size : 0;
@@ -156,7 +156,7 @@ weft_status weft_plan_longest(int64_t *T, weft_plan_found *found, const weft_sea
     weft_search_result own = {0};
     weft__search s = {.ask = ask, .target = ask->target ? ask->target : &weft_target_weft, .step = ask->step,
                       .kern = kern, .any = any, .out = &own};
-    if (!(ask->memory > 0) && !(ask->profile->host_bytes > 0)) { /* no limit, no longest */
+    if (!(ask->memory > 0)) { /* no limit, no longest */
         *T = 0;
         return WEFT_OK;
     }

@@ -31,18 +31,18 @@ weft_status weft__time_of(weft__search *s, const weft_layout_choice *c, weft_pla
 weft_status weft__memory_of(weft__search *s, const weft_layout_choice *c, weft_memory *out)
 {
     s->out->asked++;
-    if (s->target->memory) return s->target->memory(&s->step, c, out);
-    WEFT_TRY(weft_plan_most_memory(out, s->kern, s->any, &s->step, c));
+    if (s->target->memory) WEFT_TRY(s->target->memory(&s->step, c, out));
+    else WEFT_TRY(weft_plan_most_memory(out, s->kern, s->any, &s->step, c));
     out->bytes[WEFT_MEMORY_CHECKPOINT] += s->ask->checkpoint_bytes;
-    if (s->ask->profile->host_bytes_per_second > 0) /* a memory of its own, which is not the rank's */
+    if (weft_plan_has_host(s->ask->profile)) /* another memory than the rank's */
         out->file += out->bytes[WEFT_MEMORY_OFFLOADED], out->bytes[WEFT_MEMORY_OFFLOADED] = 0;
     return WEFT_OK;
 }
 
 bool weft__fits(const weft__search *s, const weft_memory *m)
 {
-    const double host = s->ask->profile->host_bytes;
-    if (host > 0 && (double)m->file > host) return false;
+    const weft_profile *p = s->ask->profile;
+    if (weft_plan_has_host(p) && (double)m->file > p->host_bytes) return false;
     return !(s->ask->memory > 0) || (double)weft_memory_total(m) <= s->ask->memory;
 }
 
@@ -57,7 +57,8 @@ int weft__ladder(const weft__search *s, const weft_layout_choice *c, weft_layout
                 if (f->keep_attention != WEFT_PLAN_FREE && f->keep_attention != keep && mode > 0) continue;
                 if (f->offload != WEFT_PLAN_FREE && f->offload != offload) continue;
                 if (keep && mode == WEFT_RECOMPUTE_NONE) continue;
-                if (offload && !(s->ask->profile->host_bytes_per_second > 0)) continue;
+                /* within one memory it saves nothing: only where it is asked for */
+                if (offload && f->offload == WEFT_PLAN_FREE && !weft_plan_has_host(s->ask->profile)) continue;
                 out[n] = *c;
                 out[n].recompute = (weft_recompute)mode, out[n].keep_attention = keep, out[n].offload = offload;
                 n++;

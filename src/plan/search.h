@@ -90,5 +90,8 @@ void weft_search_result_free(weft_search_result *r);
 weft_status weft_plan_longest(int64_t *T, weft_plan_found *found, const weft_search_ask *ask, const weft_kern *kern,
                               weft_comm *any);
 int64_t weft_plan_length_step(int64_t T); /* 1 below 1,024 tokens, else 1,024 */
+/* Is there memory of a host beside that of its ranks, as with GPUs? Then what is offloaded lies there, and so do copies
+ * for checkpoints. LOCAL, pure */
+static inline bool weft_plan_has_host(const weft_profile *profile) { return profile->host_bytes > 0; }
 
 #endif
