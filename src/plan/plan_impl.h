@@ -41,6 +41,8 @@ double weft__optimizer_bytes(const weft_plan_ask *ask, const weft_layout_choice 
 /* Parameters on a rank of a stage; -1 where they do not fit. LOCAL, pure */
 double weft__stage_params(const weft_plan_ask *ask, const weft_layout_choice *choice, int stage);
 
+/* Seconds that a layer's calls of attention cost in a pass, whatever their size: one for each block. LOCAL, pure */
+double weft__attention_calls(const weft_profile *profile, int cp, int head_ranks);
 /* Whether inputs of layers are offloaded on a stage: time.c. LOCAL, pure */
 bool weft__offloads(const weft_plan_ask *ask, const weft_layout_choice *choice, int stage, int64_t micros);
 
@@ -60,7 +62,7 @@ typedef struct weft__way { /* one way for keys and values to travel */
     const char *strategy;
     int head_size;
     weft_layout layout;
-    double seconds;            /* exposed and uneven, of all layers, forward and backward */
+    double seconds;            /* that it adds to all layers, forward and backward */
 } weft__way;
 
 enum { WEFT__WAYS_MAX = 48 };

@@ -164,8 +164,12 @@ static void add_parts(parts *to, const parts *x, double times)
     for (int i = 0; i < WEFT_LINKS; i++) add_moved(&to->moved[i], x->moved[i], times);
 }
 
-/* Visible pairs of the micro-batch that a rank of cp has, on average, by its rate; and each call of a kernel, of which
- * there is one for each block. */
+double weft__attention_calls(const weft_profile *profile, int cp, int head_ranks)
+{
+    return (double)cp / head_ranks * profile->attention_seconds;
+}
+
+/* Visible pairs of the micro-batch that a rank of cp has, on average, by its rate; and each call of a kernel. */
 static weft_status open_kind(machine *m, const weft_layer_attention *x, kind *out)
 {
     const weft_profile cp = weft__profile_of_cp(m->profile, m->choice);
@@ -176,10 +180,10 @@ static weft_status open_kind(machine *m, const weft_layer_attention *x, kind *ou
     WEFT_TRY(weft_cp_cost_of(&out->cp, p, &o, m->choice->cp));
     const double area = weft_model_sequence_area(m->ask->config, p->T, p->mask.left >= 0);
     const double pairs = (double)p->B * area / m->choice->cp;
-    const double blocks = (double)m->choice->cp / out->cp.head_ranks;
+    const double calls = weft__attention_calls(m->profile, m->choice->cp, out->cp.head_ranks);
     const double seconds = 2.0 * pairs * p->H * (p->D + p->Dv) / m->profile->flops_per_second[p->prec];
-    out->attention[0] = seconds + blocks * m->profile->attention_seconds;
-    out->attention[1] = seconds * m->profile->backward_factor + blocks * m->profile->attention_seconds;
+    out->attention[0] = seconds + calls;
+    out->attention[1] = seconds * m->profile->backward_factor + calls;
     return WEFT_OK;
 }
 
