@@ -77,7 +77,7 @@ static weft_plan_fixed fixed_of(const weft_cli *cli)
     f.zero = held(cli, "zero", (int)o->zero_stage);
     f.head_size = held(cli, "head-size", (int)o->cp_head_size);
     f.order = held(cli, "order", run->mesh.order);
-    f.recompute = held(cli, "recompute", run->recompute);
+    f.recompute = held(cli, "recompute", (int)run->recompute);
     if (f.recompute != WEFT_PLAN_FREE) f.keep_attention = o->keep_attention;
     f.offload = held(cli, "offload", run->offload != WEFT_OFFLOAD_NONE);
     f.micro_batch = held(cli, "micro-batch", (int)o->micro_batch);

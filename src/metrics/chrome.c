@@ -323,7 +323,8 @@ static void add_names(weft_text *out, const sheet *s)
             char number[16] = "";
             if (r > 0) weft_format(number, sizeof number, " %d", r + 1);
             add_head(out, "M", s, row_id(t, r));
-            weft_text_add(out, ",\"name\":\"thread_name\",\"args\":{\"name\":\"%s%s\"}}", weft_track_name(t), number);
+            weft_text_add(out, ",\"name\":\"thread_name\",\"args\":{\"name\":\"%s%s\"}}",
+                          weft_track_name((weft_track)t), number);
             add_order(out, s, row_id(t, r), "thread", row_id(t, r));
         }
 }
