@@ -40,10 +40,13 @@ good attention --make "T=96 H=4 D=8 causal" --cp 3
 grep -qF "$want" "$tmp/stdout" || fail "info --plan says $want, the run says $(grep plan "$tmp/stdout")"
 # so are the buffers, of every line of the table: what a run takes where blocks are copied
 shape='--seq-length 96 --num-attention-heads 4 --num-query-groups 2 --kv-channels 8 --hidden-size 32'
+turn=0
 for flags in '' '--cp-comm-dtype bf16' '--fp8-enabled --cp-grad-dtype bf16'; do
   good info --plan --cp 4 $shape $flags
   cp "$tmp/stdout" "$tmp/table"
   for strategy in pcp ring pairwise dcp ulysses dcp-ring; do
+    turn=$((turn + 1))
+    [ -z "$flags" ] || [ $((turn % 3)) = 0 ] || continue # what the options change is the width of elements
     want=$(sed -n "s/^[ *] $strategy  .*  \([0-9.]* [KMG]*i*B\)$/\1/p" "$tmp/table")
     good attention --make 'T=96 H=4/2 D=8 causal' --cp 4 --cp-strategy $strategy --no-peer-memory $flags
     grep -qF "buffers   $want for the exchange" "$tmp/stdout" ||
