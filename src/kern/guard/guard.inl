@@ -30,9 +30,9 @@ static int64_t NAME(guard_range)(const C *x, int64_t n)
         for (int j = 0; j < 4; j++) m[j] = NAME(guard_max)(m[j], x + i + j * LANES);
     /* the last vector may read elements again: a maximum does not mind */
     for (; i < n; i += LANES) m[0] = NAME(guard_max)(m[0], x + weft_min_i64(i, n - LANES));
-    C lane[4][LANES];
+    C lane[4 * LANES];
     memcpy(lane, m, sizeof lane);
-    for (int j = 0; j < 4 * LANES; j++) most = weft_max_i64(most, NAME(guard_bits)(lane[0] + j));
+    for (int j = 0; j < 4 * LANES; j++) most = weft_max_i64(most, NAME(guard_bits)(lane + j));
     return most;
 }
 
