@@ -41,13 +41,13 @@ static const struct { const char *name, *colour; } verdicts[WEFT_DOCTOR_VERDICTS
 
 static void print_text(weft_doctor_verdict v, const char *subject, const char *mend, const char *text)
 {
-    const bool terminal = weft_on_terminal(stdout);
+    const bool terminal = weft_on_terminal(stdout), colour = terminal && !getenv("NO_COLOR");
     const char *name = verdicts[v].name;
     weft_text plain = {0}, folded = {0};
     weft_text_add(&plain, "%-4s  %-*s %s%s%s", name, SUBJECT, subject, text, *mend ? "; mend: " : "", mend);
     weft_text_fold(&folded, plain.data ? plain.data : "", LEFT, terminal ? weft_columns(stdout) : 0);
     const char *line = folded.data ? folded.data : "";
-    if (terminal && strlen(line) > strlen(name)) printf("%s%s\033[0m%s", verdicts[v].colour, name, line + strlen(name));
+    if (colour && strlen(line) > strlen(name)) printf("%s%s\033[0m%s", verdicts[v].colour, name, line + strlen(name));
     else fputs(line, stdout);
     weft_text_free(&plain);
     weft_text_free(&folded);
@@ -206,12 +206,20 @@ static void run_apart(weft_doctor *d, const weft_doctor_check *c)
 
 /* ---- the command -------------------------------------------------------------------------------------------- */
 
+static int ranks_of(const weft_cli *cli)
+{
+    return cli->options.search_ranks ? (int)cli->options.search_ranks : weft_mesh_ranks(cli->run.mesh);
+}
+
 static weft_status check(weft_cli *cli)
 {
     const char *format = cli->options.bench_format;
-    const int ranks = weft_mesh_ranks(cli->run.mesh);
+    const int ranks = ranks_of(cli), sizes = weft_mesh_ranks(cli->run.mesh);
     if (strcmp(format, "text") && strcmp(format, "jsonl"))
         return weft_fail(WEFT_ERR_REFUSED, "--format %s: weft doctor prints text or jsonl", format);
+    if (sizes > 1 && ranks != sizes)
+        return weft_fail(WEFT_ERR_REFUSED, "--ranks %d, but the sizes of the groups make %d; leave one of them out",
+                         ranks, sizes);
     if (ranks > WEFT_LOCAL_MOST)
         return weft_fail(WEFT_ERR_REFUSED, "%d ranks: one machine has at most %d; give the ranks of one node", ranks,
                          WEFT_LOCAL_MOST);
@@ -245,7 +253,7 @@ int weft_doctor_run(weft_cli *cli)
     if (launch.rank > 0) return 0;
     const double start = weft_now(&weft_clock_real);
     const bool launched = launch.size > 0;
-    const int ranks = launched ? launch.size : weft_mesh_ranks(cli->run.mesh);
+    const int ranks = launched ? launch.size : ranks_of(cli);
     weft_doctor d = {.cli = cli,
                      .ranks = ranks,
                      .launched = launched,

@@ -295,7 +295,8 @@ static const weft_opt table[] = {
     {"search.machine", "machine", NULL, WEFT_OPT_TEXT, OFF(search_machine), NULL, NULL, NO_LIMIT,
      "machine to plan for: a name (h100-ib) or a file of weft bench profile (default: plain rates)", L},
     {"search.ranks", "ranks", NULL, WEFT_OPT_INT, OFF(search_ranks), "0", NULL, 0, RANKS_MAX,
-     "ranks to lay the step over (0: tp x cp x dp x pp where any is given, else this machine's cores)", L},
+     "ranks to lay the step over (0: tp x cp x dp x pp where any is given, else this machine's cores); doctor: of the "
+     "run that is meant", L | D},
     {"search.memory", "mem", NULL, WEFT_OPT_SIZE, OFF(search_memory), "0", NULL, 0, (double)(1LL << 60),
      "bytes that a rank may hold, as 24G (0: the machine's memory_bytes, where it has any)", L},
     {"search.target", "target", NULL, WEFT_OPT_TEXT, OFF(search_target), "weft", NULL, NO_LIMIT,

@@ -17,6 +17,7 @@ line ok folder "MiB with fsync"
 
 refused "prints text or jsonl" doctor --format csv
 refused "at most 128" doctor --cp 200
+refused "leave one of them out" doctor --ranks 4 --cp 2
 refused "one word too many" doctor a b
 refused "did you mean" doctor --threds 2
 
@@ -30,7 +31,7 @@ grep -qE '^[0-9]+ ok, [0-9]+ notes?, [0-9]+ to look at, 0 bad \([0-9.]+ s\)$' "$
 # variables, ranks that do not fit, a folder that is not there: one run for all
 export OMP_NUM_THREADS=4 GOMP_CPU_AFFINITY=0 OMPI_MCA_btl=self,tcp NCCL_DEBUG=INFO UCX_TLS=tcp MPICH_ASYNC_PROGRESS=1
 export WEFT_FAULT=kill:rank=9:site=cp.ring:hit=1 OMPI_MCA_some_thing=x OMP_PROC_BIND=close
-doctor 1 nowhere --cp 64 --dp 2
+doctor 1 nowhere --ranks 128 --cp 64 --dp 2
 unset OMP_NUM_THREADS GOMP_CPU_AFFINITY OMPI_MCA_btl NCCL_DEBUG UCX_TLS MPICH_ASYNC_PROGRESS WEFT_FAULT \
   OMPI_MCA_some_thing OMP_PROC_BIND
 line look cores "128 ranks x 4 threads are 512"
