@@ -2,6 +2,7 @@
  * are slower. */
 #include "plan/plan.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,16 +53,17 @@ static weft_status slow_ranks(weft_sim_disturb *d, weft_arena *arena, const char
     char what[WORD];
     weft_numbers r;
     WEFT_TRY(WEFT_NEW(arena, ranks, "slow ranks", &kernels));
-    for (int i = 0; i < ranks; i++) kernels[i] = 1;
+    for (int i = 0; i < ranks; i++) kernels[i] = 0; /* not named */
     do {
         WEFT_TRY(next_entry(&l, what, &factor));
         WEFT_TRY(ranks_of(&l, what, ranks, &r));
         for (int64_t i = r.first; i <= r.last; i++) {
-            if (kernels[i] != 1) return weft_fail(WEFT_ERR_REFUSED, "--slow-rank %s: rank %lld is named twice", text,
+            if (kernels[i] > 0) return weft_fail(WEFT_ERR_REFUSED, "--slow-rank %s: rank %lld is named twice", text,
                                                   (long long)i);
             kernels[i] = factor;
         }
     } while (!ends(&l));
+    for (int i = 0; i < ranks; i++) kernels[i] = fmax(1, kernels[i]);
     d->kernels = kernels;
     return WEFT_OK;
 }
@@ -86,6 +88,14 @@ static weft_status add_link(weft_sim_disturb *d, const list *l, weft_sim_slow_li
     return WEFT_OK;
 }
 
+/* All links inside nodes, or all between them. */
+static weft_status set_kind(const list *l, const char *what, double *kind, double factor)
+{
+    if (*kind > 0) return weft_fail(WEFT_ERR_REFUSED, "%s %s: %s is named twice", l->flag, l->text, what);
+    *kind = factor;
+    return WEFT_OK;
+}
+
 static weft_status slow_links(weft_sim_disturb *d, weft_arena *arena, const char *text, int ranks, bool one_node)
 {
     list l = {"--slow-link", text, text};
@@ -93,6 +103,7 @@ static weft_status slow_links(weft_sim_disturb *d, weft_arena *arena, const char
     double factor;
     char what[WORD];
     WEFT_TRY(WEFT_NEW(arena, (int64_t)strlen(text), "slow links", &link));
+    d->node = d->net = 0; /* not named */
     do {
         WEFT_TRY(next_entry(&l, what, &factor));
         const bool node = !strcmp(what, "node"), net = !strcmp(what, "net");
@@ -101,13 +112,13 @@ static weft_status slow_links(weft_sim_disturb *d, weft_arena *arena, const char
                              "--slow-link %s: all ranks are on one node, so there is no link between nodes; "
                              "node:FACTOR slows those inside, and a --profile with node_ranks makes nodes",
                              text);
-        if (node) d->node = factor;
-        else if (net) d->net = factor;
+        if (node || net) WEFT_TRY(set_kind(&l, what, node ? &d->node : &d->net, factor));
         else {
             WEFT_TRY(one_link(&l, what, ranks, factor, &x));
             WEFT_TRY(add_link(d, &l, link, x));
         }
     } while (!ends(&l));
+    d->node = fmax(1, d->node), d->net = fmax(1, d->net);
     d->link = link;
     return WEFT_OK;
 }
@@ -144,6 +155,7 @@ void weft_sim_disturb_text(const weft_sim_disturb *d, int ranks, weft_text *out)
     add_kernels(d, ranks, out, before);
     for (int i = 0; i < d->links; i++) {
         const weft_sim_slow_link *l = &d->link[i];
+        if (l->factor == 1) continue;
         if (l->b < 0) weft_text_add(out, "%slinks of rank %d x%g", between(out, before), l->a, l->factor);
         else weft_text_add(out, "%slink %d-%d x%g", between(out, before), l->a, l->b, l->factor);
     }

@@ -128,6 +128,13 @@ static void texts(void **state)
     assert_ok(weft_sim_disturb_parse(&d, a, NULL, NULL, P, false));
     weft_sim_disturb_text(&d, P, &t);
     assert_int_equal(t.len, 0);
+    /* a factor of 1 disturbs nothing, whatever it is given to */
+    assert_ok(weft_sim_disturb_parse(&d, a, "3:1,4-5:1", "2-3:1,7:1,node:1,net:1", P, false));
+    weft_sim_disturb_text(&d, P, &t);
+    assert_int_equal(t.len, 0);
+    assert_refused(parse(a, "3:1,3:2", NULL, true), "rank 3 is named twice");
+    assert_refused(parse(a, NULL, "node:2,node:3", true), "node is named twice");
+    assert_refused(parse(a, NULL, "net:1,net:3", false), "net is named twice");
     assert_refused(parse(a, "8:2", NULL, true), "there are ranks 0 to 7");
     assert_refused(parse(a, "3", NULL, true), "\"3\" has no factor");
     assert_refused(parse(a, "3:0.5", NULL, true), "give 1 to 1e6");
