@@ -73,4 +73,7 @@ good bench step --hidden-size 16 --num-layers 3 --num-attention-heads 2 --seq-le
 grep -q 'in a file 12.00 KiB' "$tmp/stdout" || fail "bench step names no file: $(grep memory "$tmp/stdout")"
 good bench step --hidden-size 16 --num-layers 1 --num-attention-heads 2 --seq-length 32 --repeats 1 --threads 1 \
   --recompute full --mlp-rows 8
+# a configuration with a part named as what is asked for
+printf 'memory: {recompute: full}\n' >"$tmp/full.yaml"
+for what in --memory --plan --groups; do good info full.yaml $what; done
 finish
