@@ -169,6 +169,7 @@ typedef struct weft_cp_sizes {
     size_t pool, kv_buffers, kept;
     size_t held;    /* all that a plan allocates: the pool, sums, work of the kernels, slots, requests */
     int head_ranks; /* U; 1: there are no head groups */
+    const char *strategy; /* that was named, or chosen */
 } weft_cp_sizes;
 weft_status weft_cp_preview(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
                             const weft_cp_options *options, int P, weft_text *text, weft_cp_sizes *sizes);

@@ -50,7 +50,8 @@ weft_status weft_cp_preview(const weft_kern *kern, weft_comm *any, const weft_cp
     *sizes = (weft_cp_sizes){.pool = weft_cp_pool_bytes(plan), .kv_buffers = weft_cp_kv_buffer_bytes(plan),
                              .kept = weft_cp_kept_bytes(plan),
                              .held = weft_arena_used(x.arena) + weft_arena_used(x.buffers),
-                             .head_ranks = plan->strategy->context ? plan->options.head_size : 1};
+                             .head_ranks = plan->strategy->context ? plan->options.head_size : 1,
+                             .strategy = plan->strategy->name};
     close_preview(&x);
     return WEFT_OK;
 }

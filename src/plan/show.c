@@ -118,6 +118,7 @@ typedef struct job {
     weft_comm *any;
     const weft_show_ask *ask;
     weft_cp_problem problem;
+    weft_cp_options options; /* with the strategy that was chosen: choosing takes as long as the ranks are many */
     weft_docs docs;
     weft_shard q, kv;
 } job;
@@ -125,7 +126,7 @@ typedef struct job {
 static weft_status ask_rank(const job *j, int rank, const weft_cp_view *view)
 {
     weft_cp_seat seat = {j->ask->cp, rank, j->problem.Tq == j->problem.T ? &j->kv : &j->q, &j->kv};
-    return weft_cp_preview_steps(j->kern, j->any, &j->problem, &j->ask->options, &seat, j->ask->backward, view);
+    return weft_cp_preview_steps(j->kern, j->any, &j->problem, &j->options, &seat, j->ask->backward, view);
 }
 
 static weft_status ask_group(const job *j, weft_arena *arena, collector *c)
@@ -252,13 +253,14 @@ static void find_sets(weft_show *s, int cells, int64_t tokens)
     s->sets = (s->R + s->unit - 1) / s->unit;
 }
 
-static weft_status find_size(const job *j, weft_show *s)
+static weft_status find_size(job *j, weft_show *s)
 {
     const weft_show_ask *a = j->ask;
     weft_cp_sizes sizes;
     WEFT_TRY(weft_cp_preview(j->kern, j->any, &j->problem, &a->options, a->cp, &s->plan, &sizes));
     s->P = a->cp;
     s->U = sizes.head_ranks;
+    j->options.strategy = sizes.strategy;
     s->R = s->P / s->U;
     s->u = a->only_rank < 0 ? 0 : a->only_rank % s->U;
     find_sets(s, a->cells, j->problem.T);
@@ -285,7 +287,7 @@ static weft_status make(job *j, weft_arena *arena, weft_show *s)
 weft_status weft_show_make(weft_show *out, weft_arena *arena, const weft_kern *kern, weft_comm *any,
                            const weft_show_ask *ask)
 {
-    job j = {.kern = kern, .any = any, .ask = ask, .problem = ask->problem};
+    job j = {.kern = kern, .any = any, .ask = ask, .problem = ask->problem, .options = ask->options};
     *out = (weft_show){0};
     WEFT_TRY(check(ask));
     j.problem.slots = 1;
