@@ -69,6 +69,7 @@ static weft_status way_seconds(weft__search *s, const weft_layout_choice *c, dou
     const int n = weft_model_attention(s->step.config, &share, &o, kind);
     o.cp.profile = &cp;
     *seconds = 0;
+    WEFT_TRY(weft__check_least_part(&cp, &s->step, c));
     for (int i = 0; i < n; i++) {
         weft_cp_cost x;
         WEFT_TRY(weft_cp_cost_of(&x, &kind[i].problem, &o.cp, c->cp));
@@ -107,10 +108,7 @@ static weft_status offer(weft__search *s, const weft_layout_choice *c, weft__way
 static weft_status offer_grid(weft__search *s, const weft_layout_choice *c, weft__ways *w, weft__way way)
 {
     const int most = (int)weft_min_i64(c->cp - 1, weft_ceil_div(s->step.config->H, c->tp));
-    if (s->ask->fixed.head_size > 0) {
-        way.head_size = s->ask->fixed.head_size;
-        return offer(s, c, w, way);
-    }
+    if (way.head_size > 0) return offer(s, c, w, way);
     for (int U = 2; U <= most; U++) {
         if (c->cp % U) continue;
         way.head_size = U;
@@ -123,8 +121,9 @@ static weft_status offer_strategies(weft__search *s, const weft_layout_choice *c
 {
     int n;
     const char *const *names = weft_cp_names(&n), *given = s->ask->fixed.strategy;
+    const int U = c->cp > 1 ? (int)weft_max_i64(0, s->ask->fixed.head_size) : 0; /* refused by ways without groups */
     for (int i = 0; i < n; i++) {
-        const weft__way way = {.strategy = names[i], .layout = layout};
+        const weft__way way = {.strategy = names[i], .head_size = U, .layout = layout};
         const bool none = !strcmp(names[i], "none");
         if (given && c->cp > 1 && strcmp(given, names[i]) != 0) continue;
         if (none != (c->cp == 1)) continue;

@@ -187,11 +187,27 @@ static weft_status open_kind(machine *m, const weft_layer_attention *x, kind *ou
     return WEFT_OK;
 }
 
+/* Where tp does not divide the heads, the first part has fewest of them, and a strategy that deals heads out may have
+ * none for each rank there. */
+weft_status weft__check_least_part(const weft_profile *profile, const weft_plan_ask *ask, const weft_layout_choice *c)
+{
+    const weft_model_share share = {0, c->tp, 0, c->pp, c->sequence_parallel};
+    weft_model_options o = weft_plan_options(ask, c);
+    weft_layer_attention x[2];
+    weft_cp_cost cost;
+    if (c->cp == 1 || ask->config->H % c->tp == 0) return WEFT_OK;
+    o.cp.profile = profile;
+    const int n = weft_model_attention(ask->config, &share, &o, x);
+    for (int i = 0; i < n; i++) WEFT_TRY(weft_cp_cost_of(&cost, &x[i].problem, &o.cp, c->cp));
+    return WEFT_OK;
+}
+
 static weft_status open_kinds(machine *m)
 {
     const weft_model_options o = weft_plan_options(m->ask, m->choice);
     const weft_model_share share = {m->choice->tp - 1, m->choice->tp, 0, m->choice->pp, m->choice->sequence_parallel};
     weft_layer_attention x[2];
+    WEFT_TRY(weft__check_least_part(m->profile, m->ask, m->choice));
     m->kinds = weft_model_attention(m->ask->config, &share, &o, x);
     for (int i = 0; i < m->kinds; i++) WEFT_TRY(open_kind(m, &x[i], &m->kind[i]));
     if (m->kinds > 0) return WEFT_OK;

@@ -73,6 +73,18 @@ good plan fixed.yaml $shape --free tp,cp,strategy --ranks 8 --format jsonl --no-
 good plan $shape --tp 2 --cp 2 --format jsonl
 grep -q '"ranks": 4,' "$tmp/stdout" || fail "ranks are not those that are given"
 
+# head groups of a given size stand, too; where tp does not divide the heads, its part with fewest can deal them out
+good plan $shape --cp 4 --cp-head-size 2 --format jsonl
+python3 -c 'import json, sys
+x = [x for x in map(json.loads, open(sys.argv[1])) if x["kind"] in ("layout", "front")]
+assert x and all(y["head_ranks"] == 2 for y in x), x' "$tmp/stdout" || fail "--cp-head-size does not stand"
+uneven="--seq-length 512 --num-layers 1 --num-attention-heads 4 --num-query-groups 1 --precision fp16"
+good plan $uneven --tp 3 --cp 4 --machine cpu-avx512 --format jsonl
+python3 -c 'import json, sys
+for x in map(json.loads, open(sys.argv[1])):
+    if x["kind"] in ("layout", "front"): print(x["options"])' "$tmp/stdout" | sort -u >"$tmp/options"
+while read -r options; do good info --memory $uneven $options; done <"$tmp/options"
+
 # other machines, other models, one rank, an odd number of them
 for more in "--machine h200-ib --ranks 7" "--machine a100-eth --ranks 24 --family gpt2 --num-query-groups 8" \
   "--ranks 1" \
