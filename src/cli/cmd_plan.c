@@ -154,7 +154,8 @@ static weft_status make_ask(weft_plan_report *r)
         .memory = o->search_memory ? (double)o->search_memory : r->profile.memory_bytes,
         .step = {.config = &r->config, .options = weft_engine_model_options(&cli->run, &eo),
                  .global_batch = o->global_batch ? o->global_batch : o->micro_batch * cli->run.mesh.dp,
-                 .overlap_gradients = o->overlap_grad_reduce}};
+                 .overlap_gradients = o->overlap_grad_reduce,
+                 .all_options = o->search_free != NULL}};
     r->ask.ranks = ranks_of(cli, &r->ask.fixed);
     r->ask.step.threads = o->threads ? (int)o->threads : (int)weft_max_i64(1, weft_launch_cpus() / r->ask.ranks);
     return target_of(r);

@@ -99,6 +99,7 @@ typedef struct weft_plan_ask { /* a training step, however it will be laid over 
     int threads;                 /* of a rank */
     bool overlap_gradients;      /* sums of gradients travel while backward goes on */
     const weft_plan_system *system; /* NULL: Weft itself */
+    bool all_options;            /* Weft's are written with those that are defaults: a configuration says otherwise */
     /* what rules of other systems are about (target.h); nothing here changes memory or time */
     const weft_docs *docs;       /* packed into the sequences; NULL: one document each */
     bool padding;                /* sequences end in tokens that a mask hides */

@@ -52,31 +52,42 @@ static bool weft_allows(const weft_plan_ask *ask, const weft_layout_choice *c, c
     return true;
 }
 
-static void add_attention(const weft_layout_choice *c, weft_text *out)
+/* Where defaults are written, those of what one rank of cp has no use for, too. */
+static void add_attention(const weft_layout_choice *c, bool all, weft_text *out)
 {
     char layout[48];
-    if (c->cp == 1) return;
-    weft_text_add(out, " --cp %d --cp-strategy %s", c->cp, c->strategy);
-    if (c->head_size > 0) weft_text_add(out, " --cp-head-size %d", c->head_size);
-    if (c->cp_layout.kind != WEFT_LAYOUT_ZIGZAG)
+    if (c->cp > 1) weft_text_add(out, " --cp %d --cp-strategy %s", c->cp, c->strategy);
+    else if (all) weft_text_add(out, " --cp 1 --cp-strategy none");
+    if (c->head_size > 0 || all) weft_text_add(out, " --cp-head-size %d", c->head_size);
+    if ((c->cp > 1 && c->cp_layout.kind != WEFT_LAYOUT_ZIGZAG) || all)
         weft_text_add(out, " --cp-layout %s", weft_layout_text(c->cp_layout, layout, sizeof layout));
+}
+
+static void add_memory(const weft_plan_ask *ask, const weft_layout_choice *c, weft_text *out)
+{
+    const bool all = ask->all_options;
+    const char *place = ask->options.offload == WEFT_OFFLOAD_FILE ? "file" : "host";
+    if (c->recompute != WEFT_RECOMPUTE_NONE || all)
+        weft_text_add(out, " --recompute %s", weft_recompute_name(c->recompute));
+    if (c->keep_attention) weft_text_add(out, " --recompute-keep-attention");
+    else if (all) weft_text_add(out, " --no-recompute-keep-attention");
+    if (c->offload || all) weft_text_add(out, " --offload %s", c->offload ? place : "none");
 }
 
 /* Defaults are left out, but for what the search has chosen. */
 static void weft_flags(const weft_plan_ask *ask, const weft_layout_choice *c, weft_text *out)
 {
     char order[12];
-    const char *place = ask->options.offload == WEFT_OFFLOAD_FILE ? "file" : "host";
+    const bool all = ask->all_options;
     weft_text_add(out, "--tp %d", c->tp);
     if (c->sequence_parallel) weft_text_add(out, " --sequence-parallel");
-    add_attention(c, out);
-    if (c->dp > 1) weft_text_add(out, " --dp %d", c->dp);
-    if (c->pp > 1) weft_text_add(out, " --pp %d", c->pp);
-    if (c->order) weft_text_add(out, " --rank-order %s", weft_mesh_order_text(c->order, order));
-    if (c->dp * c->cp > 1) weft_text_add(out, " --zero-stage %d", c->zero);
-    if (c->recompute != WEFT_RECOMPUTE_NONE) weft_text_add(out, " --recompute %s", weft_recompute_name(c->recompute));
-    if (c->keep_attention) weft_text_add(out, " --recompute-keep-attention");
-    if (c->offload) weft_text_add(out, " --offload %s", place);
+    else if (all) weft_text_add(out, " --no-sequence-parallel");
+    add_attention(c, all, out);
+    if (c->dp > 1 || all) weft_text_add(out, " --dp %d", c->dp);
+    if (c->pp > 1 || all) weft_text_add(out, " --pp %d", c->pp);
+    if (c->order || all) weft_text_add(out, " --rank-order %s", weft_mesh_order_text(c->order, order));
+    if (c->dp * c->cp > 1 || all) weft_text_add(out, " --zero-stage %d", c->zero);
+    add_memory(ask, c, out);
     weft_text_add(out, " --micro-batch-size %lld", (long long)c->micro_batch);
 }
 

@@ -70,6 +70,21 @@ assert (x["tp"], x["cp"], x["dp"], x["pp"]) == (2, 4, 1, 1) and x["strategy"] ==
 assert x["recompute"] == "full" and not x["simulated"]' "$tmp/stdout" || fail "what was given does not stand"
 good plan fixed.yaml $shape --free tp,cp,strategy --ranks 8 --format jsonl --no-simulate
 [ "$(grep -c '"kind": "layout"' "$tmp/stdout")" -gt 1 ] || fail "--free frees nothing"
+# the printed options say all that a configuration may have said otherwise
+printf 'parallel: {tp: 2, cp: 2, pp: 2, cp_layout: contiguous, sequence_parallel: true, rank_order: pp-tp-cp-dp}
+memory: {recompute: full, keep_attention: true}\noptim: {zero_stage: 0}\ntrain: {global_batch_size: 8}\n' \
+  >"$tmp/all.yaml"
+good plan all.yaml $shape --free all --format jsonl
+python3 -c 'import json, sys
+for x in map(json.loads, open(sys.argv[1])):
+    if x["kind"] == "layout": print(x["memory"], x["options"])' "$tmp/stdout" >"$tmp/options"
+while read -r memory options; do
+  good info --memory all.yaml $shape $options --format jsonl
+  python3 -c 'import json, sys
+most = max(json.loads(line)["sum"] for line in open(sys.argv[1]))
+assert abs(most - int(sys.argv[2])) <= 0.01 * most, (most, sys.argv[2])' "$tmp/stdout" "$memory" ||
+    fail "$options beside a configuration are another layout"
+done <"$tmp/options"
 good plan $shape --tp 2 --cp 2 --format jsonl
 grep -q '"ranks": 4,' "$tmp/stdout" || fail "ranks are not those that are given"
 
