@@ -68,7 +68,7 @@ int weft__ladder(const weft__search *s, const weft_layout_choice *c, weft_layout
 
 /* ---- candidates of a frame ----------------------------------------------------------------------------------- */
 
-enum { WAYS_TRIED = 3, CANDIDATES = WAYS_TRIED * WEFT__LADDER_MAX };
+enum { FAST_WAYS = 3, WAYS_TRIED = FAST_WAYS + 1, CANDIDATES = WAYS_TRIED * WEFT__LADDER_MAX };
 typedef struct candidate { weft_layout_choice choice; weft_plan_time time; } candidate;
 
 static int by_step(const void *a, const void *b)
@@ -77,16 +77,23 @@ static int by_step(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The frame's way first, and then the fastest of each other strategy: what differs inside of one is time alone. */
+static bool has_strategy(const weft_layout_choice *c, int n, const char *strategy)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(c[i].strategy, strategy)) return true;
+    return false;
+}
+
+/* The frame's way first, then the fastest of other strategies: what differs inside of one is time alone. And the ring,
+ * however slow: it holds two blocks, whatever the number of ranks. */
 static int ways_to_try(const weft__frame *f, weft_layout_choice out[WAYS_TRIED])
 {
     int n = 0;
     out[n++] = f->choice;
-    for (int i = 0; i < f->ways->n && n < WAYS_TRIED; i++) {
+    for (int i = 0; i < f->ways->n; i++) {
         const weft__way *w = &f->ways->way[i];
-        bool seen = false;
-        for (int k = 0; k < n; k++) seen |= !strcmp(out[k].strategy, w->strategy);
-        if (!seen) out[n++] = weft__with_way(&f->choice, w);
+        if (has_strategy(out, n, w->strategy)) continue;
+        if (n < FAST_WAYS || (n < WAYS_TRIED && !strcmp(w->strategy, "ring"))) out[n++] = weft__with_way(&f->choice, w);
     }
     return n;
 }
@@ -184,6 +191,27 @@ static void count_too_large(weft__search *s, const weft_plan_found *x)
     weft__count_refusal(s->out, "memory of a rank, with all that recomputation can save", example, 1);
 }
 
+static bool same_rung(const weft_layout_choice *a, const weft_layout_choice *b)
+{
+    return a->recompute == b->recompute && a->keep_attention == b->keep_attention && a->offload == b->offload;
+}
+
+/* The fastest way of those that recompute most; where there is no room for it, another one may hold less. */
+static weft_status find_small(weft__search *s, const candidate *x, int n, int *least, weft_plan_found *small,
+                              bool *fits)
+{
+    const int first = smallest(x, n);
+    *least = first;
+    WEFT_TRY(found_of(s, &x[first], small, fits));
+    for (int i = 0; i < n && !*fits; i++) {
+        weft_plan_found other;
+        if (i == first || !same_rung(&x[i].choice, &x[first].choice)) continue;
+        WEFT_TRY(found_of(s, &x[i], &other, fits));
+        if (*fits) *least = i, *small = other;
+    }
+    return WEFT_OK;
+}
+
 /* Memory of a frame's choices in the order of their time, until one fits: the smallest first, since without it none
  * does. */
 static weft_status try_frame(weft__search *s, const weft__frame *f, kept *k, double *fastest)
@@ -191,11 +219,10 @@ static weft_status try_frame(weft__search *s, const weft__frame *f, kept *k, dou
     candidate x[CANDIDATES];
     weft_plan_found small, found;
     bool fits = false;
-    int n;
+    int n, least;
     WEFT_TRY(candidates_of(s, f, x, &n));
     if (n == 0) return WEFT_OK;
-    const int least = smallest(x, n);
-    WEFT_TRY(found_of(s, &x[least], &small, &fits));
+    WEFT_TRY(find_small(s, x, n, &least, &small, &fits));
     if (!fits) {
         count_too_large(s, &small);
         return WEFT_OK;

@@ -110,6 +110,13 @@ done
 good plan --machine h100-ib --sources
 grep -q '^product_flops_per_second ' "$tmp/stdout" || fail "no source of a rate: $(head -3 "$tmp/stdout")"
 
+# the longest sequence is one for which a layout is found, however slow its way
+long="--num-attention-heads 2 --hidden-size 32 --num-layers 1 --precision bf16 --ranks 4 --mem 100M --no-simulate"
+good plan $long --seq-length 2000 --format jsonl
+longest=$(sed -n 's/.*"longest", "tokens": \([0-9]*\).*/\1/p' "$tmp/stdout")
+good plan $long --seq-length "$longest"
+refused 'no layout of 4 ranks fits' plan $long --seq-length $((longest + 1024))
+
 refused 'no layout of 2 ranks fits into 1.00 MiB' plan $shape --ranks 2 --mem 1M
 refused 'give more --ranks or --mem' plan $shape --ranks 2 --mem 1M
 refused '8 ranks cannot be cut into tp 3' plan $shape --ranks 8 --tp 3
