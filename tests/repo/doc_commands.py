@@ -66,7 +66,7 @@ SRC, BUILD = pathlib.Path(os.environ["WEFT_SRC"]), pathlib.Path(os.environ["WEFT
 WEFT, PYTHON = os.environ["WEFT"], os.environ.get("PYTHON", "python3")
 PROGRAM = r"(?:[A-Z][A-Z_0-9]*=\S+ )*(?:(?:build/)?weft|mpirun|make|cmp|ctest|cc|git|for|python3|tools/\S+\.sh|" \
           r"build/tests/\S+|bench/\S+\.py)(?= )"
-USAGE = r" \[[A-Z-]"  # a form: weft show [CONFIG.yaml] ...
+USAGE = r" \[[A-Z-]|\w\|\w"  # a form: weft show [CONFIG.yaml] ..., --target megatron|torchtitan
 PLACEHOLDER = r"(^|[ =])[A-Z][A-Z_]*(?=[ .]|$)|…|\.\.\.|\[|<|COMMAND|\bNAME\b"
 
 
@@ -147,7 +147,8 @@ def of_text(file, text):
     """Whole calls in backticks: with a flag or a quoted argument, and nothing to fill in."""
     for m in re.finditer(r"`([^`]+)`", text):
         call = re.sub(r"\s+", " ", m[1])
-        whole = re.match(PROGRAM, call) and re.search(r" -|[\"']|\.py ", call) and not re.search(PLACEHOLDER, call)
+        form = re.search(PLACEHOLDER, call) or re.search(USAGE, call)
+        whole = re.match(PROGRAM, call) and re.search(r" -|[\"']|\.py ", call) and not form
         if whole and (not call.startswith("mpirun") or "weft" in call) and not call.startswith("make"):
             yield Command(file, text.count("\n", 0, m.start()) + 1, call)
 
@@ -175,13 +176,14 @@ def make_tree(top):
     text = "\n".join(p.read_text(encoding="utf-8") for p in sorted((SRC / "docs").rglob("*.md")))
     for name in ("text.txt", "build/bible.txt"):
         (top / name).write_text(text * 2, encoding="utf-8")
-    (top / "run.yaml").write_text("data: {path: text.txt}\ntrain: {steps: 2, seq_length: 256}\nmodel: {hidden_size: 64, "
-                                  "layers: 1}\nrun: {name: cluster, overwrite: true}\n")
+    (top / "run.yaml").write_text("data: {path: text.txt}\ntrain: {steps: 2, seq_length: 256}\n"
+                                  "model: {hidden_size: 64, layers: 1}\nrun: {name: cluster, overwrite: true}\n")
     shutil.copy(SRC / "examples/attention.c", top / "my.c")
 
 
 def execute(command, top):
-    env = dict(os.environ, PATH=f"{top}/build:{os.environ['PATH']}", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+    env = dict(os.environ, PATH=f"{top}/build:{os.environ['PATH']}",
+               OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                OMPI_MCA_rmaps_base_oversubscribe="1", GOMP_SPINCOUNT="2000")  # root, few cores, as the pages say
     words = re.sub(r"^(bench/peers/)", shlex.quote(PYTHON) + r" \1", command.run)
     start = time.monotonic()
