@@ -10,14 +10,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <spawn.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 enum { SIZES_MAX = 16, WORDS_MAX = 400 };
 static const char *const dimensions[] = {"cp", "tp", "dp", "pp"};
@@ -183,15 +182,21 @@ static weft_status read_all(int fd, weft_text *out)
 
 typedef struct pipes { int out, err; } pipes; /* where a job writes: read at once; when it is over */
 
+/* A job dies with the process that reads it. */
+static _Noreturn void become_job(const words *w, pipes to, pid_t parent)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != parent) _exit(1);
+    if (dup2(to.out, STDOUT_FILENO) < 0 || dup2(to.err, STDERR_FILENO) < 0) _exit(1);
+    execv("/proc/self/exe", (char *const *)(uintptr_t)w->word);
+    _exit(1);
+}
+
 static weft_status start(const words *w, pipes to, pid_t *pid)
 {
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, to.out, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, to.err, STDERR_FILENO);
-    int failed = posix_spawn(pid, "/proc/self/exe", &actions, NULL, (char *const *)(uintptr_t)w->word, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    return failed ? weft_fail(WEFT_ERR_LIBRARY, "--sweep: cannot start a job: %s", strerror(failed)) : WEFT_OK;
+    const pid_t parent = getpid();
+    *pid = fork();
+    if (*pid == 0) become_job(w, to, parent);
+    return *pid < 0 ? weft_fail(WEFT_ERR_LIBRARY, "--sweep: cannot start a job: %s", strerror(errno)) : WEFT_OK;
 }
 
 /* A failure has one message, this command's; what else a job said is passed on. */

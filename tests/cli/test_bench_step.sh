@@ -95,4 +95,13 @@ refused 'no use for the option bench.sweep' bench cp --sweep cp=1,2
 refused 'bench step has no use for the option attention.make' bench step --make 'T=8 H=1 D=8'
 refused 'one word too many' bench step x
 refused 'global' bench step $model --dp 2 --global-batch-size 3
+# a sweep that is ended takes its job along
+mkdir -p "$tmp/swept"
+( cd "$tmp/swept" && exec "$WEFT" bench step --sweep cp=1,2 --seq-length 4096 --repeats 15 >out 2>err </dev/null ) &
+sweep=$!
+for i in $(seq 100); do running "bench step --set bench.repeats=15 --cp=1 --seq-length=4096" && break; sleep 0.1; done
+kill -TERM $sweep
+wait $sweep 2>/dev/null
+for i in $(seq 50); do running "bench step --set bench.repeats=15 --cp=1 --seq-length=4096" || break; sleep 0.1; done
+running "bench step --set bench.repeats=15 --cp=1 --seq-length=4096" && fail "the job of a sweep outlives it"
 finish
