@@ -213,8 +213,9 @@ static void add_longest(const weft_plan_report *r, weft_text *t)
     const weft_plan_found *x = &r->found.longest_choice;
     char step[24];
     if (!r->found.longest) return;
-    weft_text_add(t, "\nlongest sequence that fits: %lld tokens (%s a step)\n", (long long)r->found.longest,
-                  time_of(x->time.step, step));
+    const bool table = r->config.rope.type == WEFT_ROPE_NONE && r->found.longest == r->config.max_position;
+    weft_text_add(t, "\nlongest sequence that fits: %lld tokens (%s a step)%s\n", (long long)r->found.longest,
+                  time_of(x->time.step, step), table ? "; the model's table of positions has no more" : "");
     add_flags(r, r->found.longest, &x->choice, t);
 }
 

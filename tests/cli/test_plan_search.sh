@@ -110,6 +110,10 @@ done
 good plan --machine h100-ib --sources
 grep -q '^product_flops_per_second ' "$tmp/stdout" || fail "no source of a rate: $(head -3 "$tmp/stdout")"
 
+# of a model with a table of positions, which ends before memory does
+good plan $shape --family gpt2 --num-query-groups 8 --ranks 2 --mem 8G --no-simulate
+grep -q '^longest sequence that fits: 4096 tokens .*; the model.s table of positions has no more$' "$tmp/stdout" ||
+  fail "a table of positions reads like a limit of memory: $(grep longest "$tmp/stdout")"
 # the longest sequence is one for which a layout is found, however slow its way
 long="--num-attention-heads 2 --hidden-size 32 --num-layers 1 --precision bf16 --ranks 4 --mem 100M --no-simulate"
 good plan $long --seq-length 2000 --format jsonl
