@@ -201,10 +201,10 @@ static weft_status refuse_size(const weft_plan_report *r)
     weft_format_bytes(r->ask.memory, have, sizeof have);
     if (!r->found.has_least)
         return weft_fail(WEFT_ERR_REFUSED, "no layout of %d ranks could be counted", r->ask.ranks);
-    return weft_fail(WEFT_ERR_REFUSED, "no layout of %d ranks fits into %s: the smallest, tp %d x cp %d x dp %d x pp "
+    return weft_fail(WEFT_ERR_REFUSED, "no layout of %d rank%s fits into %s: the smallest, tp %d x cp %d x dp %d x pp "
                      "%d with recompute %s, needs %s; give more --ranks or --mem%s",
-                     r->ask.ranks, have, x->choice.tp, x->choice.cp, x->choice.dp, x->choice.pp,
-                     weft_recompute_name(x->choice.recompute),
+                     r->ask.ranks, r->ask.ranks > 1 ? "s" : "", have, x->choice.tp, x->choice.cp, x->choice.dp,
+                     x->choice.pp, weft_recompute_name(x->choice.recompute),
                      weft_format_bytes((double)weft_memory_total(&x->memory), need, sizeof need),
                      shorter);
 }

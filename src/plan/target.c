@@ -29,7 +29,7 @@ static bool weft_allows(const weft_plan_ask *ask, const weft_layout_choice *c, c
         return refuse(rule, "a stage of the pipeline needs a layer");
     }
     if (ask->global_batch % unit) {
-        weft_text_add(why, "%lld sequences a step, micro-batch %lld x dp %d; a multiple of %lld works",
+        weft_text_add(why, "sequences of a step %lld, micro-batch %lld x dp %d; a multiple of %lld works",
                       (long long)ask->global_batch, (long long)c->micro_batch, c->dp, (long long)unit);
         return refuse(rule, "sequences of a step are a multiple of micro-batch x dp");
     }
