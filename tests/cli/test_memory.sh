@@ -76,4 +76,6 @@ good bench step --hidden-size 16 --num-layers 1 --num-attention-heads 2 --seq-le
 # a configuration with a part named as what is asked for
 printf 'memory: {recompute: full}\n' >"$tmp/full.yaml"
 for what in --memory --plan --groups; do good info full.yaml $what; done
+# a part of tp without a head, whose products have nothing to add up
+good info --memory --num-attention-heads 1 --hidden-size 8 --num-layers 1 --precision bf16 --tp 2 --seq-length 32
 finish

@@ -105,7 +105,7 @@ static size_t packed_bytes(bool wide, const weft_gemm_args *a)
 size_t weft_gemm_work_bytes(int isa, const weft_gemm_args *a)
 {
     const bool packs = a->ab == WEFT_F16 || (a->ab == WEFT_BF16 && isa != WEFT_ISA_AMX);
-    if (isa == WEFT_ISA_REF || !packs || a->M == 0 || a->N == 0) return 0;
+    if (isa == WEFT_ISA_REF || !packs || a->M == 0 || a->N == 0 || a->K == 0) return 0;
     return packed_bytes(isa >= WEFT_ISA_AVX512, a);
 }
 
