@@ -311,7 +311,8 @@ static weft_status settle_micro(weft__search *s, weft_layout_choice c)
     return WEFT_OK;
 }
 
-/* Cuts that the search leaves out by itself unless they are asked for: each would be slower than its neighbour. */
+/* Cuts that the search leaves out by itself unless they are asked for, or nothing else is there: each would be slower
+ * than its neighbour. */
 static bool worth(weft__search *s, const weft_layout_choice *c)
 {
     const weft_plan_fixed *f = &s->ask->fixed;
@@ -320,10 +321,12 @@ static bool worth(weft__search *s, const weft_layout_choice *c)
     char example[120];
     weft_format(example, sizeof example, "tp %d x cp %d x dp %d x pp %d", c->tp, c->cp, c->dp, c->pp);
     if (most > DIMENSION_MOST) rule = "no dimension has more than 4096 ranks";
+    else if (s->thorough) return true;
     else if (f->tp == WEFT_PLAN_FREE && c->tp > s->step.config->H) rule = "tp without a head for each rank";
     else if (f->cp == WEFT_PLAN_FREE && c->cp > weft_max_i64(1, s->step.options.T / TILE))
         rule = "cp with fewer than 128 tokens for each rank";
     if (!rule) return true;
+    if (most <= DIMENSION_MOST) s->left_out = true;
     weft__count_refusal(s->out, rule, example, 1);
     return false;
 }

@@ -103,6 +103,7 @@ typedef struct weft__search {
     int n_cache, cache_room;
     weft__stand *stand;        /* [n_stands] of at most WEFT__STANDS_MAX */
     int n_stands;
+    bool left_out, thorough;   /* cuts that are slower than their neighbours; with them: those have nothing to offer */
     weft__frame *frame;        /* [frames] ascending seconds */
     int64_t frames, frame_room;
 } weft__search;

@@ -384,6 +384,11 @@ static weft_status search(weft__search *s)
 {
     kept k = {0};
     WEFT_TRY(weft__search_frames(s));
+    if (s->frames == 0 && s->left_out) {
+        s->thorough = true;
+        s->out->refusals = 0, s->out->layouts = 0, s->n_cache = 0;
+        WEFT_TRY(weft__search_frames(s));
+    }
     if (s->frames == 0) return refuse_nothing(s);
     WEFT_TRY(try_frames(s, &k));
     WEFT_TRY(list_best(s, &k));

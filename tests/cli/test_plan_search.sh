@@ -110,6 +110,9 @@ done
 good plan --machine h100-ib --sources
 grep -q '^product_flops_per_second ' "$tmp/stdout" || fail "no source of a rate: $(head -3 "$tmp/stdout")"
 
+# few tokens on many ranks: slow, and all the same the best there is
+good plan --ranks 7 --seq-length 7
+grep -qE '^  --tp (1 --cp 7|7) ' "$tmp/stdout" || fail "7 tokens on 7 ranks: $(grep -- --tp "$tmp/stdout")"
 # of a model with a table of positions, which ends before memory does
 good plan $shape --family gpt2 --num-query-groups 8 --ranks 2 --mem 8G --no-simulate
 grep -q '^longest sequence that fits: 4096 tokens .*; the model.s table of positions has no more$' "$tmp/stdout" ||
