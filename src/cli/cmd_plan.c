@@ -182,6 +182,7 @@ static weft_status search(weft_plan_report *r, weft_world *world)
     const weft_clock *clock = &weft_world_ctx(world)->clock;
     const double begin = weft_now(clock);
     WEFT_TRY(weft_kern_init(&kern, r->cli->run.isa));
+    weft_world_ctx(world)->threads = r->ask.step.threads; /* a rank's, not this process' */
     WEFT_TRY(weft_comm_create(&any, world, (int[]){0}, 1, "plan"));
     weft_status st = weft_arena_create(&arena, &weft_world_ctx(world)->mem, "checkpoints", NULL);
     if (st == WEFT_OK) st = checkpoints_of(r, arena);

@@ -137,6 +137,7 @@ weft_status weft_info_memory(const weft_cli *cli, weft_world *world)
                          "and part of tp", format);
     WEFT_TRY(weft_run_model_config(&cli->run, &config));
     WEFT_TRY(weft_kern_init(&kern, cli->run.isa));
+    weft_world_ctx(world)->threads = threads_of(cli); /* a rank's, not this process' */
     WEFT_TRY(weft_comm_create(&any, world, (int[]){0}, 1, "memory"));
     weft_status st = weft_arena_create(&arena, &weft_world_ctx(world)->mem, "checkpoints", NULL);
     if (st >= 0) st = plan_checkpoints(cli, &config, arena, &checkpoint);

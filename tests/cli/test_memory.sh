@@ -78,4 +78,9 @@ printf 'memory: {recompute: full}\n' >"$tmp/full.yaml"
 for what in --memory --plan --groups; do good info full.yaml $what; done
 # a part of tp without a head, whose products have nothing to add up
 good info --memory --num-attention-heads 1 --hidden-size 8 --num-layers 1 --precision bf16 --tp 2 --seq-length 32
+# work of the kernels is that of a rank's threads, not of as many as this process has
+good info --memory --dp "$(nproc)" --global-batch-size "$(nproc)"
+cp "$tmp/stdout" "$tmp/chosen"
+good info --memory --dp "$(nproc)" --global-batch-size "$(nproc)" --threads 1
+diff "$tmp/chosen" "$tmp/stdout" >&2 || fail "a rank with one thread holds what more would"
 finish
