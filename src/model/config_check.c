@@ -45,7 +45,10 @@ static weft_status check_heads(const weft_model_config *c, const weft__family *f
     if (c->rope.type != WEFT_ROPE_NONE && c->D % 2)
         return weft_fail(WEFT_ERR_REFUSED, "%s: %s is %d; rotary positions turn pairs and need an even head size",
                          where, k->D, c->D);
-    if (f->conv1d && (c->Hkv != c->H || (int64_t)c->H * c->D != c->C))
+    if (f->conv1d && c->Hkv != c->H)
+        return weft_fail(WEFT_ERR_REFUSED, "%s: this family has a key/value head for each query head, %d, not %d",
+                         where, c->H, c->Hkv);
+    if (f->conv1d && (int64_t)c->H * c->D != c->C)
         return weft_fail(WEFT_ERR_REFUSED, "%s: n_embd %lld must be n_head %d times the head size %d", where,
                          (long long)c->C, c->H, c->D);
     /* Every tensor is at most sizes below 2^31 multiplied in pairs; the width of q, k, v is an int64_t. */

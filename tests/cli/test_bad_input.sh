@@ -18,6 +18,8 @@ refused 'could not act' attention "$case" --cp 2 --cp-strategy none
 refused 'disagree' attention "$case" --cp 2 --pcp-size 4
 refused 'give one of them' attention "$case" --cp-comm-type p2p --cp-strategy pcp
 refused 'give one of them' attention "$case" --pcp-size 2 --cp-strategy ring
+refused 'a key/value head for each query head, 8, not 4' info --memory --family gpt2 --num-attention-heads 8 \
+  --num-query-groups 4
 refused 'give --tp 2 or more' train --data "$case" --sequence-parallel
 refused 'parallel.cp' train --data "$case" --set parallel.cpp=2
 printf 'parallel:\n  cp_stratgy: ring\n' >"$tmp/bad.yaml"
