@@ -84,7 +84,7 @@ static void add_word(weft_text *t, weft_light light, bool colour)
 
 void weft_print_lights(const weft_step_light lights[WEFT_LIGHTS])
 {
-    const bool colour = weft_on_terminal(stdout) && !getenv("NO_COLOR");
+    const bool colour = weft_in_colour(stdout);
     weft_text t = {0};
     weft_text_add(&t, "\n");
     for (int k = 0; k < WEFT_LIGHTS; k++) {

@@ -60,6 +60,8 @@ int weft_launch_ranks(const weft_cli *cli);
 
 /* A terminal that has no width is none: Open MPI puts one before each rank, whatever the job's output goes to. */
 bool weft_on_terminal(FILE *to);
+/* On a terminal that knows colours, unless NO_COLOR says something. */
+bool weft_in_colour(FILE *to);
 /* Columns of what `to` goes to: COLUMNS, else the terminal's, else 80; 40 at least. */
 int weft_columns(FILE *to);
 /* Help and prose, folded (weft_text_fold) wherever they go, at WEFT_PROSE_COLUMNS at most: longer lines are hard to

@@ -41,7 +41,7 @@ static const struct { const char *name, *colour; } verdicts[WEFT_DOCTOR_VERDICTS
 
 static void print_text(weft_doctor_verdict v, const char *subject, const char *mend, const char *text)
 {
-    const bool terminal = weft_on_terminal(stdout), colour = terminal && !getenv("NO_COLOR");
+    const bool terminal = weft_on_terminal(stdout), colour = weft_in_colour(stdout);
     const char *name = verdicts[v].name;
     weft_text plain = {0}, folded = {0};
     weft_text_add(&plain, "%-4s  %-*s %s%s%s", name, SUBJECT, subject, text, *mend ? "; mend: " : "", mend);

@@ -158,9 +158,7 @@ static void make_title(request *q, const weft_show *s)
 
 static bool wants_color(const weft_run_options *o)
 {
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    if (strcmp(o->color, "auto")) return !strcmp(o->color, "always");
-    return weft_on_terminal(stdout) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"));
+    return strcmp(o->color, "auto") ? !strcmp(o->color, "always") : weft_in_colour(stdout);
 }
 
 static weft_status make(request *q, weft_show *s, weft_comm *any, int cells)

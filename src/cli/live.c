@@ -62,7 +62,8 @@ weft_status weft_live_start(weft_live **out, const weft_clock *clock)
     weft_live *l = calloc(1, sizeof *l);
     if (!l) return weft_fail(WEFT_ERR_MEMORY, "no memory for the live line");
     l->clock = *clock;
-    weft_progress_init(&l->line, write_out, NULL, weft_columns(stdout), weft_on_terminal(stdout), !getenv("NO_COLOR"));
+    weft_progress_init(&l->line, write_out, NULL, weft_columns(stdout), weft_on_terminal(stdout),
+                       weft_in_colour(stdout));
     open_lock(l);
     int failed = pthread_create(&l->thread, NULL, look, l);
     if (failed) {

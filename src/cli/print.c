@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
 enum { NARROWEST = 40, PLAIN = 80 };
@@ -15,6 +16,12 @@ static int terminal_columns(FILE *to)
 }
 
 bool weft_on_terminal(FILE *to) { return terminal_columns(to) > 0; }
+
+bool weft_in_colour(FILE *to)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    return weft_on_terminal(to) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"));
+}
 
 int weft_columns(FILE *to)
 {

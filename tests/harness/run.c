@@ -30,6 +30,12 @@ void test_run_open_more(test_run *r, uint32_t command, const char *const *common
 
 void test_run_close(test_run *r) { weft_arena_destroy(r->arena); }
 
+void test_words(const char *const *words, char *text, size_t size)
+{
+    *text = 0;
+    for (size_t n = 0; *words && n < size; words++) n += (size_t)snprintf(text + n, size - n, "%s ", *words);
+}
+
 typedef struct verification {
     const test_run *run;
     const char *dir, *path;

@@ -17,6 +17,8 @@ void test_run_open(test_run *r, uint32_t command, const char *const *words);
 /* n words that all runs of a test have, and those of this one. */
 void test_run_open_more(test_run *r, uint32_t command, const char *const *common, size_t n, const char *const *words);
 void test_run_close(test_run *r);
+/* The words one after the other, each with a space behind it, for messages. */
+void test_words(const char *const *words, char *text, size_t size);
 
 /* A verification on thread ranks: of an attention case (dir NULL) or of a model's case, and what rank 0 found. */
 enum { TEST_FINDINGS = 8 };

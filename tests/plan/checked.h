@@ -91,18 +91,13 @@ static void check_memory(const job *j, const char *what)
 
 static void check_layout(const char *const *more, bool simulated)
 {
-    const char *words[64] = {"--data", data_path, "--hidden-size", "96", "--num-attention-heads", "6", "--num-layers",
-                             "5", "--seq-length", "517", "--steps", "4", "--vocab-size", "300", "--valid-fraction",
-                             "0"};
-    int n = 0;
-    char what[300] = "";
-    while (words[n]) n++;
-    for (int i = 0; i < WORDS_MAX && more[i]; i++) {
-        words[n++] = more[i];
-        snprintf(what + strlen(what), sizeof what - strlen(what), "%s ", more[i]);
-    }
+    const char *common[] = {"--data", data_path, "--hidden-size", "96", "--num-attention-heads", "6", "--num-layers",
+                            "5", "--seq-length", "517", "--steps", "4", "--vocab-size", "300", "--valid-fraction",
+                            "0"};
+    char what[300];
+    test_words(more, what, sizeof what);
     test_run r;
-    test_run_open(&r, WEFT_CMD_TRAIN, words);
+    test_run_open_more(&r, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, more);
     const int ranks = weft_mesh_ranks(r.run.mesh);
     job j = {.run = &r.run};
     if (weft_run_threads(ranks, body, &j) < 0) fail_msg("%s: %s", what, weft_last_error());

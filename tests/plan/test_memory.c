@@ -128,18 +128,13 @@ static const char *const layouts[][WORDS_MAX] = {
 
 static void check(const char *const *more)
 {
-    const char *words[64] = {"--data", data_path, "--hidden-size", "48", "--num-attention-heads",
-                             "6", "--num-layers", "4", "--seq-length", "257", "--steps", "1", "--seed", "3",
-                             "--vocab-size", "300"};
-    int n = 0;
-    char what[300] = "";
-    while (words[n]) n++;
-    for (int i = 0; i < WORDS_MAX && more[i]; i++) {
-        words[n++] = more[i];
-        snprintf(what + strlen(what), sizeof what - strlen(what), "%s ", more[i]);
-    }
+    const char *common[] = {"--data", data_path, "--hidden-size", "48", "--num-attention-heads",
+                            "6", "--num-layers", "4", "--seq-length", "257", "--steps", "1", "--seed", "3",
+                            "--vocab-size", "300"};
+    char what[300];
+    test_words(more, what, sizeof what);
     test_run r;
-    test_run_open(&r, WEFT_CMD_TRAIN, words);
+    test_run_open_more(&r, WEFT_CMD_TRAIN, common, sizeof common / sizeof *common, more);
     const weft_mesh_shape *s = &r.run.mesh;
     int ranks = s->tp * s->cp * s->dp * s->pp;
     job j = {.run = &r.run, .checkpoint = test_dir_file(&dir, "checkpoint")};

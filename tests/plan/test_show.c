@@ -3,38 +3,10 @@
  * and step against the owners of the tokens and the order of blocks; tables against the cells. Awkward sizes. */
 #include "harness/test.h"
 #include "harness/cp_case.h"
+#include "harness/bench.h"
 #include "plan/plan.h"
 
 enum { T_MAX = 80, P_MAX = 12 };
-
-typedef struct bench {
-    weft_ctx ctx;
-    weft_world *world;
-    weft_comm *comm;
-    weft_arena *arena;
-    weft_kern kern;
-} bench;
-
-static int open_bench(void **state)
-{
-    static bench b;
-    weft_ctx_init(&b.ctx);
-    assert_ok(weft_world_self(&b.world, &b.ctx));
-    assert_ok(weft_comm_create(&b.comm, b.world, (int[]){0}, 1, "all"));
-    assert_ok(weft_arena_create(&b.arena, &b.ctx.mem, "test", NULL));
-    assert_ok(weft_kern_init(&b.kern, WEFT_ISA_REF));
-    *state = &b;
-    return 0;
-}
-
-static int close_bench(void **state)
-{
-    bench *b = *state;
-    weft_arena_destroy(b->arena);
-    weft_comm_destroy(b->comm);
-    weft_world_close(b->world);
-    return 0;
-}
 
 static weft_show_ask ask_of(const char *strategy, weft_layout layout, int cp, int64_t Tq, int64_t T, weft_mask mask)
 {
