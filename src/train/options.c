@@ -47,7 +47,7 @@ static const weft_opt table[] = {
      "overlap exchange and compute (--no-async-cp-comm: wait first, same bits)", CUT},
     {"parallel.cp_aggregation_buffer_size", "cp-aggregation-buffer-size", NULL, WEFT_OPT_SIZE, OFF(cp_buffer),
      "0", NULL, 0, 1LL << 40,
-     "bytes of the pieces in which blocks travel, from 64K (0: whole blocks)", CUT},
+     "bytes of the pieces in which blocks travel, from 64K (0: whole blocks; default: what --profile says)", CUT},
     {"parallel.cp_comm_dtype", "cp-comm-dtype", NULL, WEFT_OPT_ENUM, OFF(cp_comm_dtype),
      "same", "same|fp32|bf16|fp16|fp8", NO_LIMIT,
      "type of keys and values while they travel (same: that of the computation)", CUT},

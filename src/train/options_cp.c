@@ -105,6 +105,9 @@ weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft
         weft_status st = weft_profile_find(&run->profile, o->profile);
         if (st < 0) return weft_fail_at(st, "--profile ");
         run->cp.profile = &run->profile;
+        /* What weft bench comm found out acts, unless a size is asked for; pieces change no bit. */
+        if (!weft_opts_given(opts, "parallel.cp_aggregation_buffer_size"))
+            run->cp.buffer_bytes = run->profile.buffer_bytes;
     }
     if (o->cp_buffer && o->cp_buffer < 64 << 10)
         return weft_fail(WEFT_ERR_REFUSED,

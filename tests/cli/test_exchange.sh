@@ -146,6 +146,12 @@ for size in 64K 100K; do
   expect_changed copies cut '' 0
 done
 sent $((3 * P * (P - 1) * block)) $((3 * P * (P - 1))) --cp-strategy ring --cp-aggregation-buffer-size 1M
+# what a profile says of pieces acts where none are asked for
+sed 's/"buffer_bytes": 0/"buffer_bytes": 65536/' "$WEFT_SRC/src/mesh/profiles/laptop.json" >"$tmp/pieces.json"
+pieces=$(((block + 65535) / 65536))
+sent $((3 * P * (P - 1) * block)) $((3 * P * (P - 1) * pieces)) --cp-strategy ring --profile "$tmp/pieces.json"
+sent $((3 * P * (P - 1) * block)) $((3 * P * (P - 1))) --cp-strategy ring --profile "$tmp/pieces.json" \
+  --cp-aggregation-buffer-size 0
 refused 'give at least 64K, or 0' attention --make "$case" --cp $P --cp-aggregation-buffer-size 63K
 refused 'is not a size such as 4096, 64K' attention --make "$case" --cp $P --cp-aggregation-buffer-size lots
 finish
