@@ -156,6 +156,7 @@ static weft_status make_ask(weft_plan_report *r)
                  .global_batch = o->global_batch ? o->global_batch : o->micro_batch * cli->run.mesh.dp,
                  .overlap_gradients = o->overlap_grad_reduce,
                  .all_options = o->search_free != NULL}};
+    r->ask.step.options.cp.buffer_bytes = weft_run_buffer_bytes(&cli->opts, o, &r->profile);
     r->ask.ranks = ranks_of(cli, &r->ask.fixed);
     r->ask.step.threads = o->threads ? (int)o->threads : (int)weft_max_i64(1, weft_launch_cpus() / r->ask.ranks);
     return target_of(r);

@@ -91,6 +91,12 @@ static weft_cp_wire wire_of(const char *name)
     return WEFT_CP_WIRE_SAME;
 }
 
+size_t weft_run_buffer_bytes(const weft_opts *opts, const weft_run_options *o, const weft_profile *machine)
+{
+    if (weft_opts_given(opts, "parallel.cp_aggregation_buffer_size")) return (size_t)o->cp_buffer;
+    return machine->buffer_bytes;
+}
+
 weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft_run_options *o, int64_t *cp)
 {
     run->cp = (weft_cp_options){.overlap = o->async_cp_comm, .head_size = (int)o->cp_head_size,
@@ -105,9 +111,7 @@ weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft
         weft_status st = weft_profile_find(&run->profile, o->profile);
         if (st < 0) return weft_fail_at(st, "--profile ");
         run->cp.profile = &run->profile;
-        /* What weft bench comm found out acts, unless a size is asked for; pieces change no bit. */
-        if (!weft_opts_given(opts, "parallel.cp_aggregation_buffer_size"))
-            run->cp.buffer_bytes = run->profile.buffer_bytes;
+        run->cp.buffer_bytes = weft_run_buffer_bytes(opts, o, &run->profile);
     }
     if (o->cp_buffer && o->cp_buffer < 64 << 10)
         return weft_fail(WEFT_ERR_REFUSED,

@@ -110,6 +110,9 @@ weft_status weft_run_traced_ranks(const weft_opts *opts, const weft_run_options 
                                   int **list, int *n);
 /* The strongest source that names a strategy in any of the four ways: 0 none, 1 a file, 2 a flag. LOCAL */
 int weft_run_names_strategy(const weft_opts *opts);
+/* Bytes of the pieces in which blocks travel: those that are asked for, else those that weft bench comm found fastest
+ * on this machine (--profile, --machine). Pieces change no bit. LOCAL */
+size_t weft_run_buffer_bytes(const weft_opts *opts, const weft_run_options *o, const weft_profile *machine);
 /* The same run on one rank: without strategy, and without what only acts with one. LOCAL */
 void weft_run_one_rank(weft_run *run);
 

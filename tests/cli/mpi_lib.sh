@@ -63,6 +63,17 @@ bench() {
     grep -q 'the transport makes none of its own$' "$tmp/stdout" ||
     fail "$mpi: bench comm: exit $code: $(cat "$tmp/stderr" "$tmp/stdout" | tail -5)"
 }
+# steps on two and on three ranks: one of them prints; a sweep starts its ranks itself
+bench_step() {
+  local model="--hidden-size 32 --num-layers 3 --num-attention-heads 2 --seq-length 64 --threads 1 --repeats 1" words
+  for words in "2 --cp 2 --cp-strategy ring" "3 --pp 3 --global-batch-size 2"; do
+    ranks ${words%% *} bench step $model ${words#* } --format jsonl
+    [ $code = 0 ] && [ "$(grep -c . "$tmp/stdout")" = 1 ] && grep -q "\"ranks\": ${words%% *}," "$tmp/stdout" ||
+      fail "$mpi: bench step $words: exit $code: $(cat "$tmp/stderr" "$tmp/stdout" | tail -5)"
+  done
+  ranks 2 bench step $model --sweep cp=1,2
+  expect 2 "--sweep starts the ranks of every size itself; run it without" "a sweep"
+}
 g36_crowded_threads_are_said() {
   local threads=$(($(nproc --all) + 1)) # of each of two ranks
   ranks 2 attention "$case" --cp 2 --threads $threads

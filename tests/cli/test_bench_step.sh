@@ -49,6 +49,17 @@ assert set(r["lights"]) == {"communication", "utilisation", "memory spread"}, r
 def light(x, ok, bad): return "ok" if x <= ok else "look" if x <= bad else "bad"
 assert r["lights"]["communication"] == light(r["comm_share"], 0.15, 0.4), r
 PY
+# dropout as in training: the same step otherwise, on one rank and on two
+loss() {
+  good bench step $model --threads 1 --repeats 1 --format jsonl "$@"
+  loss=$(python3 -c 'import json; r = json.load(open("'"$tmp"'/stdout")); print(r["flops"], "%.4f" % r["loss"])')
+}
+loss && whole=$loss
+loss --attention-dropout 0.3 --residual-dropout 0.3 --embedding-dropout 0.3 && dropped=$loss
+[ "${dropped% *}" = "${whole% *}" ] && [ "${dropped#* }" != "${whole#* }" ] ||
+  fail "bench step: dropout changes '$whole' to '$dropped'"
+loss --attention-dropout 0.3 --residual-dropout 0.3 --embedding-dropout 0.3 --cp 2
+[ "$loss" = "$dropped" ] || fail "bench step: dropout on two ranks: '$loss', on one '$dropped'"
 # contiguous: the second of two ranks sees three times what the first sees, and the mean is two
 good bench step $model --cp 2 --cp-layout contiguous --threads 1 --repeats 1 --format jsonl
 python3 - "$tmp/stdout" <<'PY' || fail "bench step: the imbalance of a contiguous layout"

@@ -100,6 +100,19 @@ for x in map(json.loads, open(sys.argv[1])):
     if x["kind"] in ("layout", "front"): print(x["options"])' "$tmp/stdout" | sort -u >"$tmp/options"
 while read -r options; do good info --memory $uneven $options; done <"$tmp/options"
 
+# the pieces of a machine's file act whichever way it is named, unless a size is asked for
+sed 's/"buffer_bytes": 0/"buffer_bytes": 65536/' "$WEFT_SRC/src/mesh/profiles/laptop.json" >"$tmp/pieces.json"
+held() {
+  good plan $shape --ranks 4 --cp 4 --cp-strategy ring --best 1 --no-simulate --format jsonl "$@"
+  held=$(grep -o '"held": {[^}]*}' "$tmp/stdout" | head -1)
+}
+held --machine laptop && blocks=$held
+held --machine "$tmp/pieces.json" && pieces=$held
+[ -n "$blocks" ] && [ "$pieces" != "$blocks" ] || fail "the pieces of --machine FILE do not act: $held"
+held --profile "$tmp/pieces.json"
+[ "$held" = "$pieces" ] || fail "--profile FILE plans '$held', --machine FILE '$pieces'"
+held --machine "$tmp/pieces.json" --cp-aggregation-buffer-size 0
+[ "$held" = "$blocks" ] || fail "whole blocks that are asked for: '$held', not '$blocks'"
 # other machines, other models, one rank, an odd number of them
 for more in "--machine h200-ib --ranks 7" "--machine a100-eth --ranks 24 --family gpt2 --num-query-groups 8" \
   "--ranks 1" \
