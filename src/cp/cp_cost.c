@@ -8,121 +8,6 @@
 
 #include <math.h>
 
-/* ---- what one sequence looks like to a context rank ----------------------------------------------------- */
-
-enum { SAMPLES = 32 }; /* midpoints per chunk: exact where the number of visible keys is linear in the query */
-
-typedef struct span { double begin, end; } span;
-
-static double length(span s) { return fmax(0, s.end - s.begin); }
-static span overlap(span a, span b) { return (span){fmax(a.begin, b.begin), fmin(a.end, b.end)}; }
-
-/* The key positions that queries at positions [q.begin, q.end) see: one span, because a span of queries is one. */
-static span visible_span(const weft_cp_problem *p, span q)
-{
-    const weft_mask *m = &p->mask;
-    span k = {0, (double)p->T};
-    if (length(q) == 0) return (span){0, 0};
-    if (m->left >= 0) k.begin = fmax(k.begin, q.begin - (double)m->left);
-    if (m->right >= 0) k.end = fmin(k.end, q.end + (double)m->right);
-    if (m->causal) k.end = fmin(k.end, fmax(q.end, (double)m->prefix));
-    return k;
-}
-
-/* Layouts come down to three: one chunk per rank, two that lie as mirror images (zigzag; and balanced, of which no more
- * is known before the documents are), or stripes. */
-static int chunks_of(weft_layout layout) { return layout.kind == WEFT_LAYOUT_CONTIGUOUS ? 1 : 2; }
-
-/* Chunk c of rank r of R, of a sequence of n tokens. */
-static span chunk(weft_layout layout, double n, int R, int r, int c)
-{
-    if (chunks_of(layout) == 1) return (span){n * r / R, n * (r + 1) / R};
-    int at = c == 0 ? r : 2 * R - 1 - r;
-    return (span){n * at / (2 * R), n * (at + 1) / (2 * R)};
-}
-
-/* ... of the queries, in positions: they are the last part of the keys. */
-static span query_chunk(const weft_cp_problem *p, int R, int r, int c)
-{
-    span s = chunk(p->layout, (double)p->Tq, R, r, c);
-    double first = (double)(p->T - p->Tq);
-    return (span){first + s.begin, first + s.end};
-}
-
-/* Visible (query, key) pairs of one head of one sequence, for the queries in q. */
-static double area_of(const weft_cp_problem *p, span q)
-{
-    double sum = 0, width = length(q) / SAMPLES;
-    for (int i = 0; i < SAMPLES; i++) {
-        double at = q.begin + (i + 0.5) * width;
-        /* a query is one token wide: half a token to both sides of its middle */
-        sum += width * length(visible_span(p, (span){at - 0.5, at + 0.5}));
-    }
-    return sum;
-}
-
-typedef struct picture { /* of one sequence on R context ranks */
-    double area;    /* visible pairs of one head, all ranks together */
-    double busiest; /* largest share of it / mean share */
-    double need;    /* rows of others that a rank needs, on average */
-    double owners;  /* from how many others it needs any, at most */
-} picture;
-
-/* Rows that rank r needs of others, and from how many of the R - 1 they come. */
-static double need_of(const weft_cp_problem *p, int R, int r, double *owners)
-{
-    int chunks = chunks_of(p->layout);
-    double rows = 0, touched = 0, width = (double)p->T / (chunks * R);
-    span seen[2] = {{0, 0}, {0, 0}};
-    for (int c = 0; c < chunks; c++) {
-        seen[c] = visible_span(p, query_chunk(p, R, r, c));
-        rows += length(seen[c]);
-        if (length(seen[c]) > 0) touched += ceil(seen[c].end / width - 1e-9) - floor(seen[c].begin / width + 1e-9);
-    }
-    if (chunks == 2) rows -= length(overlap(seen[0], seen[1]));
-    for (int c = 0; c < chunks; c++) {
-        span own = chunk(p->layout, (double)p->T, R, r, c);
-        span a = overlap(own, seen[0]), b = overlap(own, seen[1]);
-        rows -= length(a) + length(b) - length(overlap(a, b));
-        if (length(a) + length(b) > 0) touched -= 1;
-    }
-    *owners = fmin(R - 1, touched);
-    return rows;
-}
-
-static picture picture_of_chunks(const weft_cp_problem *p, int R)
-{
-    picture x = {0};
-    double most = 0;
-    for (int r = 0; r < R; r++) {
-        double area = 0, owners;
-        for (int c = 0; c < chunks_of(p->layout); c++) area += area_of(p, query_chunk(p, R, r, c));
-        x.area += area;
-        most = fmax(most, area);
-        x.need += need_of(p, R, r, &owners) / R;
-        x.owners = fmax(x.owners, owners);
-    }
-    x.busiest = x.area > 0 ? most * R / x.area : 1;
-    return x;
-}
-
-/* Every stripe of k tokens sees its window; stripes of one rank lie R k apart, and what lies between them is needed as
- * far as windows reach. */
-static picture picture_of_stripes(const weft_cp_problem *p, int R, double k)
-{
-    const weft_mask *m = &p->mask;
-    span all = {(double)(p->T - p->Tq), (double)p->T};
-    picture x = {.area = area_of(p, all), .owners = R - 1};
-    double reach = INFINITY, hull = length(visible_span(p, all));
-    if (m->left >= 0 && (m->causal || m->right >= 0))
-        reach = (double)m->left + (m->causal ? 0 : (double)m->right);
-    x.busiest = m->causal && reach == INFINITY ? 1 + k * (R - 1) / ((double)p->T + 1) : 1;
-    double between = fmin(reach, (R - 1) * k); /* tokens of others per stripe */
-    x.need = hull / R / k * between;
-    x.owners = fmin(R - 1, ceil(between / k));
-    return x;
-}
-
 /* ---- the sizes of a grid ---------------------------------------------------------------------------------- */
 
 static double size_of(weft_dtype type) { return (double)weft_dtype_size(type); }
@@ -142,7 +27,7 @@ typedef struct grid {
     weft_dtype kv_type, grad_type, dout_type; /* on the wire */
     double c, r;             /* bytes of an element: operands, sums */
     double forward, backward; /* seconds of a rank's attention, mean over ranks */
-    picture seq;
+    weft__cp_picture seq;
     weft__cp_link one, all;  /* between context ranks: one message at a time, all at once */
 } grid;
 
@@ -170,8 +55,7 @@ static grid grid_of(const weft__cp_ask *ask)
     g.kv_type = weft__cp_kv_type(p->prec, o);
     g.grad_type = weft__cp_grad_type(p->prec, o);
     g.dout_type = weft__cp_dout_type(p->prec, o);
-    double stripe = (double)weft_max_i64(p->layout.block, 1) * U;
-    g.seq = p->layout.kind == WEFT_LAYOUT_STRIPED ? picture_of_stripes(p, g.R, stripe) : picture_of_chunks(p, g.R);
+    g.seq = weft__cp_picture_of(p, g.R, U);
     g.forward =
         g.seq.area * (double)p->B * p->H * 2 * (p->D + p->Dv) / ask->P / ask->profile->flops_per_second[p->prec];
     g.backward = p->need_backward ? g.forward * ask->profile->backward_factor : 0;

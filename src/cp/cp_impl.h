@@ -233,6 +233,15 @@ weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_
 typedef struct weft__cp_link { double latency, bytes_per_second; } weft__cp_link;
 weft__cp_link weft__cp_link_of(const weft_profile *profile, int ranks, bool at_once);
 
+typedef struct weft__cp_picture { /* of one sequence on R context ranks */
+    double area;    /* visible pairs of one head, all ranks together */
+    double busiest; /* largest share of it / mean share */
+    double need;    /* rows of others that a rank needs, on average */
+    double owners;  /* from how many others it needs any, at most */
+} weft__cp_picture;
+/* Stripes of U ranks of a head group are one. Takes as long for many ranks as for few while Tq == T. Pure. */
+weft__cp_picture weft__cp_picture_of(const weft_cp_problem *problem, int R, int U);
+
 /* Segments of all ranks, of queries or of keys, at most. */
 static inline int64_t weft__cp_segments(const weft_cp_plan *plan)
 {

@@ -33,17 +33,16 @@ static weft_span kv_of(weft_span h, int64_t group)
     return kv;
 }
 
-/* The range of key/value heads that holds all those which several ranks have: their query heads are cut apart. */
+/* The range of key/value heads that holds all those which several ranks have: their query heads are cut apart. From
+ * both ends, since it is asked for each of thousands of ranks. */
 static weft_span shared_kv(int64_t H, int64_t group, int tps)
 {
-    weft_span s = {0, 0};
-    for (int t = 1; t < tps; t++) {
-        int64_t h = weft_model_cut(H, tps, t).begin;
-        if (h % group == 0) continue;
-        if (s.end == 0) s.begin = h / group;
-        s.end = h / group + 1;
-    }
-    return s;
+    int first = 1, last = tps - 1;
+    if (group == 1) return (weft_span){0, 0}; /* no two query heads read the same */
+    while (first < tps && weft_model_cut(H, tps, first).begin % group == 0) first++;
+    if (first >= tps) return (weft_span){0, 0};
+    while (weft_model_cut(H, tps, last).begin % group == 0) last--;
+    return (weft_span){weft_model_cut(H, tps, first).begin / group, weft_model_cut(H, tps, last).begin / group + 1};
 }
 
 weft__cuts weft__cuts_of(const weft_model_config *c, const weft_model_share *share)
@@ -260,18 +259,48 @@ static weft__layer empty_layer(const walk *w)
     };
 }
 
+static void walk_layer(walk *w, weft__layer *l)
+{
+    *l = empty_layer(w);
+    l->first = w->out->count;
+    if (w->f->conv1d) gpt2_layer(w, l);
+    else llama_layer(w, l);
+    l->count = w->out->count - l->first;
+}
+
+/* *to becomes from + n (*to - from). */
+static bool repeat(int64_t *to, int64_t from, int64_t n)
+{
+    int64_t all;
+    return weft_mul_i64(*to - from, n, &all) && !__builtin_add_overflow(from, all, to);
+}
+
+/* All are alike: where nothing is written down, one of them counts for all. */
+static void count_layers(walk *w, int64_t n)
+{
+    weft__params *out = w->out;
+    const weft__params before = *out;
+    weft__layer l;
+    w->elsewhere = false;
+    if (n == 0) return;
+    walk_layer(w, &l);
+    if (!repeat(&out->count, before.count, n) || !repeat(&out->matrices, before.matrices, n)) w->overflow = true;
+    out->n = before.n + (int)n * (out->n - before.n);
+}
+
 static void walk_layers(walk *w, weft__layer *layer)
 {
     weft_span here = weft_model_cut(w->c->L, w->share->stages, w->share->stage);
+    if (!w->spec && !layer) {
+        count_layers(w, length(here));
+        return;
+    }
     for (int64_t i = 0; i < w->c->L && !w->overflow; i++) {
-        weft__layer l = empty_layer(w);
+        weft__layer l;
         w->elsewhere = i < here.begin || i >= here.end;
         snprintf(w->prefix, sizeof w->prefix, w->f->conv1d ? "transformer.h.%lld." : "model.layers.%lld.",
                  (long long)i);
-        l.first = w->out->count;
-        if (w->f->conv1d) gpt2_layer(w, &l);
-        else llama_layer(w, &l);
-        l.count = w->out->count - l.first;
+        walk_layer(w, &l);
         if (layer) layer[i] = l;
     }
 }

@@ -165,20 +165,32 @@ static int fullest_between(const weft_model_config *c, int stages)
     return best;
 }
 
-/* The last part of tp has most of everything that is cut by its own number; of key/value heads, which follow the query
- * heads, a part in the middle may have one more. */
-static weft_status add_stage(const weft_kern *kern, weft_comm *any, weft_memory_ask *a, int stage, weft_memory *most)
+/* Key/value heads that a run of n query heads can read, at most. */
+static int64_t most_kv(int64_t n, int64_t group)
 {
-    const weft_model_config *c = a->config;
-    const int tp = a->at.share.tps;
+    return weft_min_i64(n, weft_ceil_div(n - 1, group) + 1);
+}
+
+/* The part of tp with most key/value heads, the last of those. They follow the query heads: a part in the middle may
+ * have one more than the last one. */
+static int fullest_part(const weft_model_config *c, int tp)
+{
+    const int64_t most = most_kv(weft_ceil_div(c->H, tp), c->H / c->Hkv);
     int best = tp - 1, Hkv = 0;
-    for (int t = tp - 1; t >= 0; t--) {
+    for (int t = tp - 1; t >= 0 && Hkv < most; t--) {
         const weft_model_share share = {t, tp, 0, 1, false};
         const weft_model_widths w = weft_model_share_widths(c, &share);
         if (w.Hkv > Hkv) best = t, Hkv = w.Hkv;
     }
-    WEFT_TRY(add_place(kern, any, a, stage, tp - 1, most));
-    return best == tp - 1 ? WEFT_OK : add_place(kern, any, a, stage, best, most);
+    return best;
+}
+
+/* The last part of tp has most of everything that is cut by its own number. */
+static weft_status add_stage(const weft_kern *kern, weft_comm *any, weft_memory_ask *a, int stage, weft_memory *most)
+{
+    const int last = a->at.share.tps - 1, best = fullest_part(a->config, a->at.share.tps);
+    WEFT_TRY(add_place(kern, any, a, stage, last, most));
+    return best == last ? WEFT_OK : add_place(kern, any, a, stage, best, most);
 }
 
 /* The last of the ranks with the same weights has the longest slice of the moments. */
