@@ -21,12 +21,22 @@ static void agrees_if(weft_plan_verdict *v, bool same) { v->verdict = same ? WEF
 
 /* ---- whether, and which -------------------------------------------------------------------------------------- */
 
-/* What the other side takes, or that it does not fit. */
+/* Why no other cp was looked at; NULL: all were. */
+static const char *settled_cp(const judging *j)
+{
+    const weft_plan_fixed *f = &j->s->ask->fixed;
+    if (f->cp != WEFT_PLAN_FREE) return "cp was asked for";
+    const bool rest = f->tp != WEFT_PLAN_FREE && f->dp != WEFT_PLAN_FREE && f->pp != WEFT_PLAN_FREE;
+    return rest ? "tp, dp and pp were asked for, and leave one cp" : NULL;
+}
+
+/* What the other side takes, or that it does not fit, or that nobody wanted to know. */
 static void compare_cp(judging *j, weft_plan_verdict *v, bool with)
 {
     const weft_search_result *r = j->s->out;
-    const char *how = with ? "with" : "without";
-    if (!r->has_cp[with] || !r->has_cp[!with]) SAY(v->because, "nothing %s cp fits, or comes near the best", how);
+    const char *how = with ? "with" : "without", *settled = settled_cp(j);
+    if (settled) SAY(v->because, "%s: nothing %s cp was looked at", settled, how);
+    else if (!r->has_cp[with] || !r->has_cp[!with]) SAY(v->because, "nothing %s cp fits, or comes near the best", how);
     else
         SAY(v->because, "the best %s cp takes %.1f %% longer", how,
             100 * (r->of_cp[with].time.step / r->of_cp[!with].time.step - 1));
@@ -117,7 +127,9 @@ static void how_many(judging *j)
     SAY(v->value, "%lld, or %lld", (long long)(T / 8), (long long)(T / 1024));
     SAY(v->own, "cp %lld", (long long)cp);
     agrees_if(v, cp <= weft_max_i64(T / 1024, 1));
-    if (v->verdict == WEFT_RULE_DIFFERS) SAY(v->because, "shorter shares still pay on this machine");
+    const char *settled = settled_cp(j);
+    if (v->verdict == WEFT_RULE_DIFFERS)
+        SAY(v->because, "%s", settled ? settled : "shorter shares still pay on this machine");
     else if (T / 8 >= j->s->ask->ranks) SAY(v->because, "T/8 is no limit: there are %d ranks", j->s->ask->ranks);
 }
 

@@ -290,7 +290,17 @@ static void rules_of_thumb_are_judged(void)
     a = ask_for(8, 2048, 0);
     a.fixed.cp = 8;
     r = search(&a);
-    assert_int_equal(verdict_of(&r, "16K tokens on")->verdict, WEFT_RULE_DIFFERS);
+    v = verdict_of(&r, "16K tokens on"); /* whether it fits without cp is not known: it was not looked at */
+    assert_int_equal(v->verdict, WEFT_RULE_DIFFERS);
+    assert_string_equal(v->because, "cp was asked for: nothing without cp was looked at");
+    v = verdict_of(&r, "cp at most T/8");
+    assert_int_equal(v->verdict, WEFT_RULE_DIFFERS);
+    assert_string_equal(v->because, "cp was asked for");
+    weft_search_result_free(&r);
+    a.fixed.cp = WEFT_PLAN_FREE, a.fixed.tp = a.fixed.dp = a.fixed.pp = 1;
+    r = search(&a);
+    v = verdict_of(&r, "16K tokens on");
+    assert_string_equal(v->because, "tp, dp and pp were asked for, and leave one cp: nothing without cp was looked at");
     weft_search_result_free(&r);
 }
 
