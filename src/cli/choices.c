@@ -13,6 +13,8 @@ weft_status weft_split_names(weft_arena *arena, const char *text, const char *fl
         char *copy;
         WEFT_TRY(WEFT_NEW0(arena, (int64_t)len + 1, "names", &copy));
         memcpy(copy, text, len);
+        for (int i = 0; i < *n; i++)
+            if (!strcmp(word[i], copy)) return weft_fail(WEFT_ERR_REFUSED, "%s: %s is named twice", flag, copy);
         word[(*n)++] = copy;
         text += len;
         if (!*text) return WEFT_OK;
@@ -30,7 +32,11 @@ weft_status weft_choose_strategies(const weft_cli *cli, weft_arena *arena, const
         weft_run_names_strategy(&cli->opts) >= weft_opts_source(&cli->opts, "sim.strategies"))
         return weft_fail(WEFT_ERR_REFUSED, "--strategies %s and strategy %s; give one of them", o->sim_strategies,
                          run->cp.strategy);
-    if (o->sim_strategies) return weft_split_names(arena, o->sim_strategies, "--strategies", name, n);
+    if (o->sim_strategies) {
+        WEFT_TRY(weft_split_names(arena, o->sim_strategies, "--strategies", name, n));
+        for (int i = 0; i < *n; i++) WEFT_TRY(weft_cp_known(name[i]));
+        return WEFT_OK;
+    }
     if (one) {
         name[0] = run->cp.strategy;
         *n = 1;

@@ -141,6 +141,8 @@ weft_status weft_cp_steps(const weft_cp_plan *plan, int slot, bool backward, con
 
 /* The names in the table of strategies, for help and refusals. */
 const char *const *weft_cp_names(int *n);
+/* Refuses what is neither one of them nor "auto". LOCAL */
+weft_status weft_cp_known(const char *name);
 
 /* What "auto" compares, and the buffers that each plan would make: a table with a line per strategy under a line of
  * headings. First the one that these options choose, marked by a star, then the others by the seconds that a rank

@@ -15,10 +15,13 @@ bool weft__cp_can(const weft_cp_strategy *s, const weft__cp_ask *ask, weft_text 
     return false;
 }
 
-static weft_status refuse_unknown(const char *name)
+weft_status weft_cp_known(const char *name)
 {
     int n;
     const char *const *names = weft_cp_names(&n);
+    bool known = !strcmp(name, "auto");
+    for (int i = 0; i < n; i++) known |= !strcmp(name, names[i]);
+    if (known) return WEFT_OK;
     const char *near = weft_suggest(name, names, n);
     weft_text list = {0};
     for (int i = 0; i < n; i++) weft_text_add(&list, "%s, ", names[i]);
@@ -65,7 +68,7 @@ weft_status weft__cp_choose(const weft__cp_ask *ask, const weft_cp_strategy **ou
         weft_text_free(&why);
         return st;
     }
-    return refuse_unknown(name);
+    return weft_cp_known(name);
 }
 
 weft_status weft_cp_cost_of(weft_cp_cost *out, const weft_cp_problem *problem, const weft_cp_options *options, int P)

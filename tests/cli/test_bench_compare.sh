@@ -38,6 +38,9 @@ for format in md csv; do
 done
 refused 'give one of them' bench cp --cp 2 --cp-layout zigzag --layouts striped
 refused 'where no strategy is named' bench cp --cp 2 --cp-strategy ring --layouts striped
+refused 'did you mean "ring"' bench cp --cp 2 --strategies pcp,rign
+refused 'ring is named twice' bench cp --cp 2 --strategies ring,pcp,ring
+refused 'zigzag is named twice' bench cp --cp 2 --layouts zigzag,zigzag
 refused 'a name is empty' bench cp --cp 2 --strategies ring,
 refused 'none of the strategies can do this' bench cp --cp 3 --make 'T=8 H=2 D=8' --strategies ulysses
 refused 'name others' bench cp --cp 2 --strategies none

@@ -54,7 +54,7 @@ refused 'give 1 to 1e6' sim --cp 4 --slow-link 2-3:0.5 $shape
 refused 'all ranks are on one node' sim --cp 4 --slow-link net:2 $shape
 refused 'jitter' sim --cp 4 --jitter -1 $shape
 
-refused "did you mean \"ring\"" sim --cp 4 --strategies rign $shape
+refused "did you mean \"ring\"" sim --cp 4 --strategies pcp,rign $shape
 refused 'give one of them' sim --cp 4 --strategies ring --cp-strategy pcp $shape
 # a flag wins over the file that it goes with
 printf 'parallel: {cp: 2, cp_strategy: ring, cp_layout: balanced}\ntrain: {seq_length: 64}\n' >"$tmp/sim.yaml"
