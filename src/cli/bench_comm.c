@@ -100,6 +100,14 @@ static double slowest_collective(const found *x)
     return fmin(x->rate[WEFT_WAY_GATHER], fmin(x->rate[WEFT_WAY_SCATTER], x->rate[WEFT_WAY_DEAL]));
 }
 
+/* The share of what a prediction takes for the links of a group: inside a node those between two ranks, out of it a
+ * rank's port. Faster than they are measured is noise. */
+static double collective_factor(const weft_profile *p, int P, double rate)
+{
+    const double port = fmin(p->rank_bytes_per_second, p->link_bytes_per_second * (P - 1));
+    return fmax(fmin(rate / (p->node_ranks > 0 ? port : p->node_bytes_per_second), 1), 1e-3);
+}
+
 static void print_found(const bench *b, const found *x)
 {
     char piece[32], largest[32];
@@ -127,9 +135,9 @@ static weft_status write_profile(const weft_cli *cli, const bench *b, const foun
     p.link_bytes_per_second = x->rate[WEFT_WAY_NEXT];
     p.rank_bytes_per_second = x->rate[WEFT_WAY_ALL];
     p.buffer_bytes = best_piece(x);
-    p.collective_factor = fmax(slowest_collective(x) / x->rate[WEFT_WAY_NEXT], 1e-3);
     if (!nodes) p.node_latency_seconds = p.latency_seconds;
     if (!nodes) p.node_bytes_per_second = fmin(p.link_bytes_per_second, p.rank_bytes_per_second);
+    p.collective_factor = collective_factor(&p, b->w.P, slowest_collective(x));
     snprintf(how, sizeof how, "measured by weft bench comm: %d ranks (%s)", b->w.P,
              weft_world_transport(weft_comm_world(b->w.r.comm)));
     const weft_profile_note notes[NOTES] = {

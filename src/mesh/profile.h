@@ -28,7 +28,7 @@ typedef struct weft_profile {
     double host_bytes_per_second;    /* of copies to the host's memory, one way (offload); 0: there are none */
     double host_bytes;               /* of it beside memory_bytes, for one rank; 0: none, or unknown */
     size_t buffer_bytes;             /* pieces in which exchanges are fastest; 0: whole */
-    double collective_factor;        /* share of the link's rate that a collective reaches; 1: all of it */
+    double collective_factor;        /* share of its links' rate that a collective reaches; 1: all of it */
 } weft_profile;
 
 /* A plain machine: good enough to rank strategies, said to be so where it is printed. */

@@ -46,7 +46,7 @@ static const struct key { /* in the order in which they are written */
             RATE(host_bytes_per_second, OR_NONE),
             RATE(host_bytes, OR_NONE),
             FIELD(buffer_bytes, BYTES, OR_NONE, 64 << 10, (double)(1LL << 40)),
-            FIELD(collective_factor, REAL, OPTIONAL, 1e-3, 1e3)};
+            FIELD(collective_factor, REAL, OPTIONAL, 1e-3, 1)};
 #undef RATE
 #undef FIELD
 enum { KEYS = sizeof keys / sizeof *keys };

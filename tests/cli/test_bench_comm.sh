@@ -30,20 +30,26 @@ for line in '^5 ranks (local), more than processors' '^latency  [0-9.]* us' '^of
   [ "$line" = '^5 ranks (local), more than processors' ] && [ "$(nproc)" -ge 5 ] && continue
   grep -q "$line" "$tmp/stdout" || fail "bench comm prints no line like $line: $(cat "$tmp/stdout")"
 done
-good bench comm --repeats 1 --sizes 64K,1M --profile laptop --out "$tmp/measured.json" --format md
+good bench comm --cp 3 --repeats 1 --sizes 64K,1M --profile laptop --out "$tmp/measured.json" --format md
 [ "$(grep -c '^| ring | to the next | ' "$tmp/stdout")" = 2 ] || fail "bench comm --format md: $(cat "$tmp/stdout")"
-python3 - "$tmp/measured.json" "$WEFT_SRC/src/mesh/profiles/laptop.json" <<'PY' || fail "bench comm --profile laptop"
+laptop="$WEFT_SRC/src/mesh/profiles/laptop.json"
+python3 - "$tmp/measured.json" "$laptop" "$tmp/stdout" <<'PY' || fail "bench comm --profile laptop"
 import json, sys
-new, old = (json.load(open(f)) for f in sys.argv[1:])
+new, old = (json.load(open(f)) for f in sys.argv[1:3])
 measured = {"latency_seconds", "link_bytes_per_second", "rank_bytes_per_second", "buffer_bytes", "collective_factor",
             "node_latency_seconds", "node_bytes_per_second"}
 for key in old:
     if key in measured:
-        assert new["sources"][key].startswith("measured by weft bench comm: 2 ranks"), key
+        assert new["sources"][key].startswith("measured by weft bench comm: 3 ranks"), key
         assert new[key] > 0 or key == "buffer_bytes", key
     elif key != "sources":
         assert new[key] == old[key] and new["sources"][key] == old["sources"][key], key
 assert new["buffer_bytes"] in (0, 64 << 10), new["buffer_bytes"]
+# what a prediction makes of the factor is what was measured
+rows = [[c.strip() for c in line.split("|")] for line in open(sys.argv[3]) if "1.00 MiB" in line]
+slowest = min(float(r[6]) for r in rows if r[2] in ("all-gather", "reduce-scatter", "all-to-all") and r[1] == "direct")
+share, rate = new["collective_factor"], new["node_bytes_per_second"] / 1e9
+assert share <= 1 and abs(share * rate - min(slowest, rate)) < 2e-3, (share, rate, slowest)
 PY
 # these ranks say nothing of what is inside the nodes of another machine
 good bench comm --repeats 1 --sizes 64K --profile h100-ib --out "$tmp/measured.json"

@@ -123,6 +123,7 @@ static void what_is_wrong_is_named(void **state)
     refused("\"buffer_bytes\": 1048579", "\"buffer_bytes\": 1048579.0", "a whole number of bytes");
     refused("\"buffer_bytes\": 1048579", "\"buffer_bytes\": 9223372036854775807", "is 9223372036854775807");
     refused("\"collective_factor\": 0.", "\"collective_factor\": 0, \"x\": 0.", "x is unknown");
+    refused("\"collective_factor\": 0.", "\"collective_factor\": 1.", "collective_factor is 1.3"); /* a share */
     refused("\"collective_factor\": 0.", "\"collective_factor\": -0.", "collective_factor is -0.3");
     refused("\"memory_bytes\": 1", "\"memory_bytes\": -1", "or 0 for none");
     refused("\"product_flops_per_second\": {", "\"product_flops_per_second\": {\"tf32\": 1, ",
