@@ -124,7 +124,8 @@ static weft_status checkpoints_of(weft_plan_report *r, weft_arena *arena)
     WEFT_TRY(WEFT_NEW(arena, ranks, "ranks that write", &bytes));
     for (int i = 0; i < writers; i++) writer[i] = i;
     WEFT_TRY(weft_run_checkpoint_bytes(&r->cli->run, &r->config, arena, writer, writers, ranks, bytes));
-    for (int i = 0; i < ranks; i++) r->ask.checkpoint_bytes = weft_max_i64(r->ask.checkpoint_bytes, bytes[i]);
+    r->ask.step.checkpoint = bytes;
+    r->ask.step.checkpoint_ranks = ranks;
     return WEFT_OK;
 }
 

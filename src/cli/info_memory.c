@@ -53,6 +53,7 @@ static weft_status plan_place(const weft_cli *cli, const weft_model_config *conf
                                     .micros = micros, .train = true};
     const weft_memory_ask ask = {
         .config = config, .options = weft_engine_model_options(run, &eo), .cp = m.cp,
+        .cp_rank = WEFT_CP_FULLEST,
         .at = {.share = {x->part, m.tp, x->stage, m.pp, run->sequence_parallel},
                .ranks = m.dp * m.cp, .rank = 0, .zero = (int)o->zero_stage},
         .threads = threads_of(cli), .micros = micros,

@@ -278,6 +278,15 @@ int64_t weft_all_reduce_bytes(int P, int rank, int64_t n, size_t size)
     return sum * (int64_t)size;
 }
 
+int64_t weft_all_reduce_room(int P, int rank, int64_t n, size_t size)
+{
+    if (P == 1 || goes_up_a_tree(P, (size_t)n * size)) return WEFT_SCRATCH_SMALL;
+    const int64_t all = weft_min_i64(n, round_elements(P, size) * P);
+    const int64_t mine = weft_share_begin(all, P, rank + 1) - weft_share_begin(all, P, rank);
+    const size_t parts_of_others = (size_t)mine * size * (size_t)weft_min_i64(P - 1, WEFT_COLL_WINDOW);
+    return WEFT_SCRATCH_SMALL + (parts_of_others > WEFT_SCRATCH_SMALL ? WEFT_SCRATCH_BYTES : 0);
+}
+
 /* ---- agreeing --------------------------------------------------------------------------------------------- */
 
 weft_status weft_barrier(weft_comm *c)

@@ -260,6 +260,10 @@ typedef enum { WEFT_SUM, WEFT_MAX, WEFT_MIN } weft_op;
 weft_status weft_all_reduce(weft_comm *c, void *data, int64_t n, weft_dtype t, weft_op op);
 /* Bytes that it makes rank `rank` of P send, for elements of `size` bytes. LOCAL, pure */
 int64_t weft_all_reduce_bytes(int P, int rank, int64_t n, size_t size);
+/* Bytes that a world holds for other ranks' parts once rank `rank` of P has taken part in it, or in a
+ * weft_reduce_scatter into shares: little from the start, 1 MiB from the first sum on that does not fit there. LOCAL,
+ * pure */
+int64_t weft_all_reduce_room(int P, int rank, int64_t n, size_t size);
 weft_status weft_broadcast(weft_comm *c, void *data, size_t bytes, int root);
 weft_status weft_barrier(weft_comm *c);
 /* Every rank gets the worst status of all; a rank that was fine gets the message of the first that was not. */

@@ -175,6 +175,11 @@ typedef struct weft_cp_sizes {
 } weft_cp_sizes;
 weft_status weft_cp_preview(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
                             const weft_cp_options *options, int P, weft_text *text, weft_cp_sizes *sizes);
+/* What the plan of `rank` of P would allocate. WEFT_CP_FULLEST: of the rank that allocates most, for where heads do not
+ * divide evenly, members of a head group hold different numbers of them. LOCAL */
+enum { WEFT_CP_FULLEST = -1 };
+weft_status weft_cp_preview_sizes(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
+                                  const weft_cp_options *options, int P, int rank, weft_cp_sizes *sizes);
 /* weft_cp_steps of the plan that `rank` of P would make, bound to a micro-batch. q and kv as for weft_cp_bind. LOCAL */
 typedef struct weft_cp_seat { int P, rank; const weft_shard *q, *kv; } weft_cp_seat;
 weft_status weft_cp_preview_steps(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,

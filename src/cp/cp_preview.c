@@ -40,19 +40,52 @@ static weft_status open_preview(preview *x, const weft_kern *kern, weft_comm *an
     return st;
 }
 
+static weft_cp_sizes sizes_of(const preview *x)
+{
+    const weft_cp_plan *plan = x->plan;
+    return (weft_cp_sizes){.pool = weft_cp_pool_bytes(plan), .kv_buffers = weft_cp_kv_buffer_bytes(plan),
+                           .kept = weft_cp_kept_bytes(plan),
+                           .held = weft_arena_used(x->arena) + weft_arena_used(x->buffers),
+                           .head_ranks = plan->strategy->context ? plan->options.head_size : 1,
+                           .strategy = plan->strategy->name};
+}
+
 weft_status weft_cp_preview(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
                             const weft_cp_options *options, int P, weft_text *text, weft_cp_sizes *sizes)
 {
     preview x;
     WEFT_TRY(open_preview(&x, kern, any, problem, options, P, 0));
-    const weft_cp_plan *plan = x.plan;
-    weft_cp_describe(plan, text);
-    *sizes = (weft_cp_sizes){.pool = weft_cp_pool_bytes(plan), .kv_buffers = weft_cp_kv_buffer_bytes(plan),
-                             .kept = weft_cp_kept_bytes(plan),
-                             .held = weft_arena_used(x.arena) + weft_arena_used(x.buffers),
-                             .head_ranks = plan->strategy->context ? plan->options.head_size : 1,
-                             .strategy = plan->strategy->name};
+    weft_cp_describe(x.plan, text);
+    *sizes = sizes_of(&x);
     close_preview(&x);
+    return WEFT_OK;
+}
+
+static weft_status size_rank(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
+                             const weft_cp_options *options, int P, int rank, weft_cp_sizes *sizes)
+{
+    preview x;
+    WEFT_TRY(open_preview(&x, kern, any, problem, options, P, rank));
+    *sizes = sizes_of(&x);
+    close_preview(&x);
+    return WEFT_OK;
+}
+
+/* The first ranks are the members of the first head group, and all groups are alike. More heads of both kinds never
+ * take less, so members with no more of either are passed over. */
+weft_status weft_cp_preview_sizes(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
+                                  const weft_cp_options *options, int P, int rank, weft_cp_sizes *sizes)
+{
+    weft_cp_sizes x;
+    if (rank != WEFT_CP_FULLEST) return size_rank(kern, any, problem, options, P, rank, sizes);
+    WEFT_TRY(size_rank(kern, any, problem, options, P, 0, sizes));
+    weft__cp_heads most = weft__cp_heads_of(problem, sizes->head_ranks, 0);
+    for (int u = 1, U = sizes->head_ranks; u < U; u++) {
+        const weft__cp_heads h = weft__cp_heads_of(problem, U, u);
+        if (h.heads <= most.heads && h.kv_heads <= most.kv_heads) continue;
+        WEFT_TRY(size_rank(kern, any, problem, options, P, u, &x));
+        if (x.held > sizes->held) *sizes = x, most = h;
+    }
     return WEFT_OK;
 }
 

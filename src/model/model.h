@@ -162,9 +162,9 @@ weft_status weft_model_create(weft_model **out, weft_ctx *ctx, const weft_kern *
                               const weft_model_options *options);
 void weft_model_destroy(weft_model *model);
 
-/* What a model of this share, over cp ranks, would allocate: the account after its creation by the code that creates
- * it, with no memory behind the buffers. Peaks of rows count; what plans of attention hold is apart. `any` is any
- * communicator of this process. LOCAL */
+/* What a model of this share, on rank cp_rank (or WEFT_CP_FULLEST) of cp_ranks, would allocate: the account after its
+ * creation by the code that creates it, with no memory behind the buffers. Peaks of rows count; what plans of attention
+ * hold is apart. `any` is any communicator of this process. LOCAL */
 typedef struct weft_model_sizes {
     weft_mem account;
     size_t attention, products; /* products: of packed operands, which are taken at the first step */
@@ -173,7 +173,7 @@ typedef struct weft_model_sizes {
 } weft_model_sizes;
 weft_status weft_model_preview(weft_model_sizes *out, const weft_kern *kern, weft_comm *any, int threads,
                                const weft_model_config *config, const weft_model_share *share,
-                               const weft_model_options *options, int cp_ranks);
+                               const weft_model_options *options, int cp_ranks, int cp_rank);
 
 /* Where a rank sits in its context-parallel group, and what a micro-batch gives it. */
 typedef struct weft_model_seat {

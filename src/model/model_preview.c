@@ -4,18 +4,15 @@
 #include "model/model_impl.h"
 
 static weft_status preview_plans(weft_model *m, weft_model_sizes *out, weft_comm *any, const weft_model_options *o,
-                                 int cp_ranks)
+                                 int cp_ranks, int cp_rank)
 {
     weft_layer_attention kind[WEFT__MAX_PLANS];
     int n = weft_model_attention(&m->config, &m->share, o, kind);
     for (int i = 0; i < n; i++) {
-        weft_text text = {0};
         weft_cp_sizes sizes;
         weft_span here;
         if (!weft__plan_layers(m, &kind[i], &here)) continue;
-        weft_status st = weft_cp_preview(m->kern, any, &kind[i].problem, &o->cp, cp_ranks, &text, &sizes);
-        weft_text_free(&text);
-        if (st < 0) return st;
+        WEFT_TRY(weft_cp_preview_sizes(m->kern, any, &kind[i].problem, &o->cp, cp_ranks, cp_rank, &sizes));
         out->attention += sizes.held;
         m->plan_keeps[m->plans] = sizes.kept;
         m->plan_of[1] = m->plans++;
@@ -45,11 +42,11 @@ void weft__preview_close(weft__preview *x)
 }
 
 static weft_status count(weft_model *m, weft_model_sizes *out, weft_comm *any, const weft_model_options *o,
-                         int cp_ranks)
+                         int cp_ranks, int cp_rank)
 {
     out->file = weft_model_file_bytes(m);
     out->products = weft__packed_bytes(m);
-    WEFT_TRY(preview_plans(m, out, any, o, cp_ranks));
+    WEFT_TRY(preview_plans(m, out, any, o, cp_ranks, cp_rank));
     for (int i = 0; i < m->buckets; i++) out->bucket = weft_max_i64(out->bucket, m->bucket[i + 1] - m->bucket[i]);
     for (int i = 0; i < m->par.n; i++) out->summed += weft_spec_summed(&m->spec[i]);
     return weft__slots_alloc_kept(m);
@@ -57,12 +54,12 @@ static weft_status count(weft_model *m, weft_model_sizes *out, weft_comm *any, c
 
 weft_status weft_model_preview(weft_model_sizes *out, const weft_kern *kern, weft_comm *any, int threads,
                                const weft_model_config *config, const weft_model_share *share,
-                               const weft_model_options *o, int cp_ranks)
+                               const weft_model_options *o, int cp_ranks, int cp_rank)
 {
     weft__preview x;
     *out = (weft_model_sizes){0};
     weft_status st = weft__preview_open(&x, kern, threads, config, share, o, cp_ranks);
-    if (st >= 0) st = count(&x.m, out, any, o, cp_ranks);
+    if (st >= 0) st = count(&x.m, out, any, o, cp_ranks, cp_rank);
     weft__preview_close(&x);
     out->account = x.ctx.mem; /* peaks: all is given back by now */
     return st;

@@ -88,7 +88,9 @@ static weft_status add_data(weft_memory *out, const weft_memory_ask *a, int64_t 
 static weft_status add_stages(weft_memory *out, const weft_memory_ask *a, int64_t rows, int slots)
 {
     const weft_model_share *s = &a->at.share;
-    int64_t stream = s->sequence_parallel ? weft_ceil_div(rows, s->tps) : rows, row = 0;
+    const weft_span part = s->sequence_parallel ? weft_model_cut(rows, s->tps, s->tp) : (weft_span){0, rows};
+    const int64_t stream = part.end - part.begin;
+    int64_t row = 0;
     if (!weft_mul_i64(a->config->C, (int64_t)weft_dtype_size(weft_prec_real(a->options.prec)), &row))
         return weft_fail(WEFT_ERR_REFUSED, "a row of the residual stream does not fit into 63 bits of bytes");
     const bool copied = weft_model_offloads(a->config, s, &a->options);
@@ -100,17 +102,27 @@ static weft_status add_stages(weft_memory *out, const weft_memory_ask *a, int64_
     return add(out, WEFT_MEMORY_EXCHANGE, gradients, stream, row);
 }
 
-/* What sums over ranks go through: the optimizer's streams and packs; and room for other ranks' parts, some from the
- * start and 1 MiB from the first longer sum on (weft_world_scratch). */
-static weft_status add_sums(weft_memory *out, const weft_memory_ask *a, const weft_model_sizes *sizes)
+/* Room for other ranks' parts of the longest sums: over tp, of the rows of the residual stream; over the ends of a
+ * pipeline, of the gradients of a tied embedding. */
+static int64_t sums_room(const weft_memory_ask *a, int64_t rows, size_t size)
+{
+    const weft_model_share *s = &a->at.share;
+    const weft_model_config *c = a->config;
+    const bool ends = s->stages > 1 && c->tied && a->options.train && (s->stage == 0 || s->stage + 1 == s->stages);
+    const weft_span V = weft_model_cut(c->V, s->tps, s->tp);
+    const int64_t over_tp = weft_all_reduce_room(s->tps, s->tp, rows * c->C, size);
+    return ends ? weft_max_i64(over_tp, weft_all_reduce_room(2, s->stage > 0, (V.end - V.begin) * c->C, size))
+                : over_tp;
+}
+
+/* What sums over ranks go through: the optimizer's streams and packs; and room for other ranks' parts. */
+static weft_status add_sums(weft_memory *out, const weft_memory_ask *a, int64_t rows, const weft_model_sizes *sizes)
 {
     const weft_model_share *s = &a->at.share;
     const size_t size = weft_dtype_size(weft_prec_real(a->options.prec));
     const weft_optim_room room = weft_optim_room_of(sizes->bucket, sizes->summed, size);
-    const bool ends = s->stages > 1 && a->config->tied && (s->stage == 0 || s->stage + 1 == s->stages);
     if (a->at.ranks * s->tps * s->stages == 1) return WEFT_OK;
-    WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, 1, 4096, 1));
-    if (s->tps > 1 || (ends && a->options.train)) WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, 1, 1 << 20, 1));
+    WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, 1, sums_room(a, rows, size), 1));
     if (!a->options.train) return WEFT_OK;
     if (s->tps > 1 && sizes->summed > 0)
         WEFT_TRY(add(out, WEFT_MEMORY_EXCHANGE, 1, room.pack_count, (int64_t)size));
@@ -125,30 +137,61 @@ weft_status weft_plan_memory(weft_memory *out, const weft_kern *kern, weft_comm 
     weft_model_sizes sizes;
     weft_plan_state state;
     a.options.slots = o->train ? weft_sched_slots(ask->at.share.stages, ask->at.share.stage, ask->micros) : 1;
-    WEFT_TRY(weft_model_preview(&sizes, kern, any, ask->threads, ask->config, &ask->at.share, &a.options, ask->cp));
+    WEFT_TRY(weft_model_preview(&sizes, kern, any, ask->threads, ask->config, &ask->at.share, &a.options, ask->cp,
+                                ask->cp_rank));
     weft_memory_count(&sizes.account, out);
     out->file = sizes.file;
     out->bytes[WEFT_MEMORY_TABLES] = 0; /* those of the model are a small part of them */
     out->bytes[WEFT_MEMORY_ATTENTION] += (int64_t)sizes.attention;
     out->bytes[WEFT_MEMORY_PRODUCTS] = (int64_t)sizes.products;
-    int64_t rows = weft_shard_max_rows(o->layout, o->B, o->T, ask->cp);
-    WEFT_TRY(add_data(out, &a, rows, a.options.slots));
-    WEFT_TRY(add_stages(out, &a, rows, a.options.slots));
-    WEFT_TRY(add_sums(out, &a, &sizes));
+    const int64_t most = weft_shard_max_rows(o->layout, o->B, o->T, ask->cp);
+    const int64_t own = ask->cp_rank == WEFT_CP_FULLEST ? most
+                                                        : weft_shard_rows(o->layout, o->B, o->T, ask->cp, ask->cp_rank);
+    WEFT_TRY(add_data(out, &a, most, a.options.slots));
+    WEFT_TRY(add_stages(out, &a, own, a.options.slots));
+    WEFT_TRY(add_sums(out, &a, own, &sizes));
     WEFT_TRY(weft_plan_state_bytes(ask->config, o->prec, &ask->at, o->train, &state));
     return add(out, WEFT_MEMORY_MOMENTS, 2, state.moments / 2, 1);
 }
 
 /* ---- of the rank with most ------------------------------------------------------------------------------------- */
 
-static weft_status add_place(const weft_kern *kern, weft_comm *any, weft_memory_ask *a, int stage, int part,
-                             weft_memory *most)
+typedef struct search {
+    const weft_kern *kern;
+    weft_comm *any;
+    const weft_plan_ask *ask;
+    const weft_layout_choice *choice;
+    weft_memory_ask a;
+    weft_memory most;
+} search;
+
+static weft_mesh_shape shape_of(const weft_layout_choice *c)
+{
+    return (weft_mesh_shape){.tp = c->tp, .cp = c->cp, .dp = c->dp, .pp = c->pp, .order = c->order};
+}
+
+/* What a rank of this place keeps of checkpoints, at most; of another number of ranks only the most is known. */
+static int64_t checkpoint_at(const search *s, int stage, int part)
+{
+    const weft_mesh_shape size = shape_of(s->choice);
+    const int ranks = s->ask->checkpoint_ranks;
+    const bool known = weft_mesh_ranks(size) == ranks;
+    int64_t most = 0;
+    for (int r = 0; r < ranks; r++) {
+        const weft_mesh_shape at = known ? weft_mesh_coords(size, r) : size;
+        if (!known || (at.pp == stage && at.tp == part)) most = weft_max_i64(most, s->ask->checkpoint[r]);
+    }
+    return most;
+}
+
+static weft_status add_place(search *s, int stage, int part)
 {
     weft_memory x;
-    a->at.share.stage = stage;
-    a->at.share.tp = part;
-    WEFT_TRY(weft_plan_memory(&x, kern, any, a));
-    if (weft_memory_total(&x) > weft_memory_total(most)) *most = x;
+    s->a.at.share.stage = stage;
+    s->a.at.share.tp = part;
+    WEFT_TRY(weft_plan_memory(&x, s->kern, s->any, &s->a));
+    x.bytes[WEFT_MEMORY_CHECKPOINT] += checkpoint_at(s, stage, part);
+    if (weft_memory_total(&x) > weft_memory_total(&s->most)) s->most = x;
     return WEFT_OK;
 }
 
@@ -186,27 +229,41 @@ static int fullest_part(const weft_model_config *c, int tp)
 }
 
 /* The last part of tp has most of everything that is cut by its own number. */
-static weft_status add_stage(const weft_kern *kern, weft_comm *any, weft_memory_ask *a, int stage, weft_memory *most)
+static weft_status add_stage(search *s, int stage)
 {
-    const int last = a->at.share.tps - 1, best = fullest_part(a->config, a->at.share.tps);
-    WEFT_TRY(add_place(kern, any, a, stage, last, most));
-    return best == last ? WEFT_OK : add_place(kern, any, a, stage, best, most);
+    const int last = s->choice->tp - 1, best = fullest_part(s->ask->config, s->choice->tp);
+    WEFT_TRY(add_place(s, stage, last));
+    return best == last ? WEFT_OK : add_place(s, stage, best);
+}
+
+/* The place of the rank that keeps most of checkpoints may hold more than those with most of the rest. */
+static weft_status add_writer(search *s)
+{
+    const weft_mesh_shape size = shape_of(s->choice);
+    const int ranks = s->ask->checkpoint_ranks;
+    int most = 0;
+    if (ranks == 0 || weft_mesh_ranks(size) != ranks) return WEFT_OK;
+    for (int r = 1; r < ranks; r++)
+        if (s->ask->checkpoint[r] > s->ask->checkpoint[most]) most = r;
+    const weft_mesh_shape at = weft_mesh_coords(size, most);
+    return add_place(s, at.pp, at.tp);
 }
 
 /* The last of the ranks with the same weights has the longest slice of the moments. */
 weft_status weft_plan_most_memory(weft_memory *out, const weft_kern *kern, weft_comm *any, const weft_plan_ask *ask,
                                   const weft_layout_choice *c)
 {
-    weft_memory most = {.bytes = {-1}};
-    weft_memory_ask a = {.config = ask->config, .options = weft_plan_options(ask, c), .cp = c->cp,
-                         .threads = ask->threads,
-                         .at = {.share = {0, c->tp, 0, c->pp, c->sequence_parallel}, .ranks = c->dp * c->cp,
-                                .rank = c->dp * c->cp - 1, .zero = c->zero}};
+    search s = {.kern = kern, .any = any, .ask = ask, .choice = c, .most = {.bytes = {-1}},
+                .a = {.config = ask->config, .options = weft_plan_options(ask, c), .cp = c->cp,
+                      .cp_rank = WEFT_CP_FULLEST, .threads = ask->threads,
+                      .at = {.share = {0, c->tp, 0, c->pp, c->sequence_parallel}, .ranks = c->dp * c->cp,
+                             .rank = c->dp * c->cp - 1, .zero = c->zero}}};
     const int between = fullest_between(ask->config, c->pp);
-    WEFT_TRY(weft_plan_micros(ask, c, &a.micros));
-    WEFT_TRY(add_stage(kern, any, &a, 0, &most));
-    if (between > 0) WEFT_TRY(add_stage(kern, any, &a, between, &most));
-    if (c->pp > 1) WEFT_TRY(add_stage(kern, any, &a, c->pp - 1, &most));
-    *out = most;
+    WEFT_TRY(weft_plan_micros(ask, c, &s.a.micros));
+    WEFT_TRY(add_stage(&s, 0));
+    if (between > 0) WEFT_TRY(add_stage(&s, between));
+    if (c->pp > 1) WEFT_TRY(add_stage(&s, c->pp - 1));
+    WEFT_TRY(add_writer(&s));
+    *out = s.most;
     return WEFT_OK;
 }

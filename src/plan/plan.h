@@ -59,7 +59,7 @@ typedef struct weft_memory_ask {
     const weft_model_config *config;
     weft_model_options options; /* slots are ignored: they come from the schedule */
     weft_plan_rank at;
-    int cp, threads;
+    int cp, cp_rank, threads;   /* cp_rank: within its group of cp; WEFT_CP_FULLEST: of the one that holds most */
     int64_t micros;             /* micro-batches of a step on a rank */
 } weft_memory_ask;
 /* What a trainer of this rank's place will hold. `any` is any communicator of this process. LOCAL */
@@ -98,6 +98,8 @@ typedef struct weft_plan_ask { /* a training step, however it will be laid over 
     int64_t global_batch;        /* sequences of a step, of all ranks */
     int threads;                 /* of a rank */
     bool overlap_gradients;      /* sums of gradients travel while backward goes on */
+    const int64_t *checkpoint;   /* [checkpoint_ranks] bytes that each rank of a job of so many keeps of checkpoints, */
+    int checkpoint_ranks;        /* however it is laid out; 0: they lie elsewhere */
     const weft_plan_system *system; /* NULL: Weft itself */
     bool all_options;            /* Weft's are written with those that are defaults: a configuration says otherwise */
     /* what rules of other systems are about (target.h); nothing here changes memory or time */

@@ -33,7 +33,6 @@ weft_status weft__memory_of(weft__search *s, const weft_layout_choice *c, weft_m
     s->out->asked++;
     if (s->target->memory) WEFT_TRY(s->target->memory(&s->step, c, out));
     else WEFT_TRY(weft_plan_most_memory(out, s->kern, s->any, &s->step, c));
-    out->bytes[WEFT_MEMORY_CHECKPOINT] += s->ask->checkpoint_bytes;
     if (weft_plan_has_host(s->ask->profile)) /* another memory than the rank's */
         out->file += out->bytes[WEFT_MEMORY_OFFLOADED], out->bytes[WEFT_MEMORY_OFFLOADED] = 0;
     return WEFT_OK;

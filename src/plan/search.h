@@ -21,7 +21,6 @@ typedef struct weft_search_ask {
     const weft_target *target;   /* NULL: Weft */
     int ranks;
     double memory;               /* bytes that a rank may hold; 0: no limit */
-    int64_t checkpoint_bytes;    /* that a rank keeps of checkpoints, however they are laid out; 0: elsewhere */
     weft_plan_fixed fixed;
     int best;                    /* layouts to be listed, at most WEFT_PLAN_BEST_MAX */
     bool simulate;               /* the exchange of cp of those that are listed, where it has at most 512 ranks */

@@ -36,6 +36,7 @@ static weft_status plan(const weft__memory_of *x, weft_memory *out)
                                     .micros = x->micros, .train = x->train};
     const weft_memory_ask ask = {
         .config = &e->config, .options = weft_engine_model_options(e->run, &eo), .cp = e->mesh.size.cp,
+        .cp_rank = e->mesh.at.cp,
         .at = weft_plan_rank_of(&e->mesh, e->run->sequence_parallel, (int)o->zero_stage),
         .threads = e->ctx->threads, .micros = x->micros,
     };

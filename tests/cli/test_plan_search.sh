@@ -85,6 +85,18 @@ most = max(json.loads(line)["sum"] for line in open(sys.argv[1]))
 assert abs(most - int(sys.argv[2])) <= 0.01 * most, (most, sys.argv[2])' "$tmp/stdout" "$memory" ||
     fail "$options beside a configuration are another layout"
 done <"$tmp/options"
+# where nothing divides, the copies of checkpoints are those of the rank that holds most, not of any
+odd="--seq-length 512 --num-layers 3 --num-attention-heads 4 --hidden-size 96 --num-query-groups 2 --vocab-size 300"
+for cut in "--tp 2 --cp 2 --pp 2" "--cp 3 --cp-strategy ulysses"; do
+  good plan $odd --global-batch-size 4 $cut --best 1 --no-simulate --format jsonl
+  read -r memory options < <(python3 -c 'import json, sys
+x = next(x for x in map(json.loads, open(sys.argv[1])) if x["kind"] == "layout")
+print(x["memory"], x["options"])' "$tmp/stdout")
+  good info --memory $odd --global-batch-size 4 $options --format jsonl
+  python3 -c 'import json, sys
+most = max(json.loads(line)["sum"] for line in open(sys.argv[1]))
+assert most == int(sys.argv[2]), (most, sys.argv[2])' "$tmp/stdout" "$memory" || fail "$cut: plan and info disagree"
+done
 good plan $shape --tp 2 --cp 2 --format jsonl
 grep -q '"ranks": 4,' "$tmp/stdout" || fail "ranks are not those that are given"
 

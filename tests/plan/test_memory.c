@@ -124,6 +124,10 @@ static const char *const layouts[][WORDS_MAX] = {
     {"--offload", "host", "--recompute", "block", "--tp", "2", "--sequence-parallel"},
     {"--offload", "file", "--recompute", "full", "--pp", "3", "--global-batch-size", "5"},
     {"--offload", "host", "--pp", "2", "--cp", "2", "--global-batch-size", "3", "--num-layers", "5"},
+    /* members of a head group with other numbers of heads; sums that need no room; stages with other numbers of rows */
+    {"--cp", "4", "--cp-strategy", "ulysses", "--num-query-groups", "2", "--threads", "1"},
+    {"--cp", "4", "--tp", "2", "--hidden-size", "24", "--threads", "1"},
+    {"--cp", "3", "--cp-layout", "striped:16", "--pp", "2", "--hidden-size", "24", "--threads", "1"},
 };
 
 static void check(const char *const *more)

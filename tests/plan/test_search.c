@@ -34,19 +34,21 @@ static weft_search_result search(const weft_search_ask *a)
     return r;
 }
 
-/* The largest of all stages and parts, one by one. */
+/* The largest of all stages, parts and ranks of cp, one by one. */
 static int64_t most_of_all(const weft_search_ask *a, const weft_layout_choice *c)
 {
     int64_t most = 0;
-    weft_memory_ask m = {.config = a->step.config, .options = weft_plan_options(&a->step, c), .cp = c->cp, .threads = 1,
+    weft_memory_ask m = {.config = a->step.config, .options = weft_plan_options(&a->step, c), .cp = c->cp,
+                         .threads = 1,
                          .at = {.ranks = c->dp * c->cp, .zero = c->zero}};
     assert_ok(weft_plan_micros(&a->step, c, &m.micros));
     for (int stage = 0; stage < c->pp; stage++)
         for (int part = 0; part < c->tp; part++)
-            for (int end = 0; end < 2; end++) {
+            for (int i = 0; i < 2 * c->cp; i++) {
                 weft_memory x;
                 m.at.share = (weft_model_share){part, c->tp, stage, c->pp, c->sequence_parallel};
-                m.at.rank = end ? c->dp * c->cp - 1 : 0;
+                m.at.rank = i % 2 ? c->dp * c->cp - 1 : 0;
+                m.cp_rank = i / 2;
                 assert_ok(weft_plan_memory(&x, &kern, any, &m));
                 most = weft_max_i64(most, weft_memory_total(&x));
             }
