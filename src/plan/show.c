@@ -5,6 +5,8 @@
  * what is kept grows with the ranks, and with their square only where that was asked for. */
 #include "plan/show_impl.h"
 
+#include <math.h>
+
 typedef struct collector { /* told by the plan of one rank after the other */
     const weft_show_ask *ask;
     weft_show *show;
@@ -221,6 +223,56 @@ static weft_status make_axes(job *j, weft_arena *arena, weft_show *s, weft_shard
                                                         .ahead = p->T - p->Tq, .cells = j->ask->cells});
 }
 
+/* ---- what a picture may cost ------------------------------------------------------------------------------------ */
+
+/* Every segment of queries meets every segment of keys of its document in each cell that both lie in; runs are added up
+ * token by token where a mask ends among them. Some 40 ns each. */
+enum { WORK_MOST = 300000000, RUN_WORK = 16 };
+
+typedef struct touched { double queries, phases, keys, segments; } touched; /* of one document */
+
+static bool in_runs(const weft_segment *g) { return g->run < g->stride; }
+
+/* Cells from the first to the last token of a segment. */
+static double cells_under(const weft_show_axis *axis, const weft_segment *g, int64_t ahead)
+{
+    const int64_t first = ahead + g->token, last = first + weft_segment_step(g, g->len - 1);
+    return weft__show_cell_of(axis, last) - weft__show_cell_of(axis, first) + 1;
+}
+
+static void touch(const weft_show *s, const weft_shard *q, const weft_shard *kv, int64_t ahead, touched *of)
+{
+    for (int64_t i = 0; i < q->first[q->P]; i++) {
+        const weft_segment *g = &q->seg[i];
+        if (g->len == 0) continue;
+        const double cells = cells_under(&s->q, g, ahead);
+        of[g->doc].queries += cells * (in_runs(g) ? (double)weft_min_i64(g->run, RUN_WORK) : 1);
+        of[g->doc].phases += cells * (in_runs(g) ? (double)g->run : 1);
+    }
+    for (int64_t i = 0; i < kv->first[kv->P]; i++) {
+        const weft_segment *g = &kv->seg[i];
+        if (g->len == 0) continue;
+        of[g->doc].keys += cells_under(&s->k, g, 0);
+        of[g->doc].segments++;
+    }
+}
+
+/* Chunks lie in a cell or two; stripes of thousands of ranks lie in all of them. */
+static weft_status check_work(const job *j, weft_arena *arena, const weft_show *s, const weft_shard *q_groups)
+{
+    const int64_t docs = j->docs.first[1];
+    touched *of;
+    double work = 0;
+    WEFT_TRY(WEFT_NEW0(arena, docs, "documents", &of));
+    touch(s, q_groups, &s->groups, j->problem.T - j->problem.Tq, of);
+    for (int64_t d = 0; d < docs; d++) work += of[d].queries * of[d].keys + of[d].phases * of[d].segments;
+    if (work <= WORK_MOST) return WEFT_OK;
+    return weft_fail(WEFT_ERR_REFUSED, "picture: the parts of %d ranks meet %.3g times in %d x %d cells, which takes "
+                     "minutes; at most %d times. Some %d ranks of this layout can be drawn, or all of them with layout "
+                     "zigzag or contiguous", s->P, work, s->q.n, s->k.n, WORK_MOST,
+                     (int)fmax(1, s->P * sqrt(WORK_MOST / work)));
+}
+
 /* ---- all of it ------------------------------------------------------------------------------------------------- */
 
 static weft_status alloc_show(weft_show *s, weft_arena *arena)
@@ -275,6 +327,7 @@ static weft_status make(job *j, weft_arena *arena, weft_show *s)
     WEFT_TRY(find_size(j, s));
     WEFT_TRY(make_shards(j, arena));
     WEFT_TRY(make_axes(j, arena, s, &q_groups));
+    WEFT_TRY(check_work(j, arena, s, &q_groups));
     WEFT_TRY(alloc_show(s, arena));
     WEFT_TRY(alloc_work(&c, arena));
     WEFT_TRY(weft__show_cells_open(&c.cells, arena));

@@ -205,6 +205,22 @@ static void what_cannot_be_drawn_is_refused(void **state)
     assert_refused(weft_show_make(&s, b->arena, &b->kern, b->comm, &a), "0 cells");
 }
 
+/* Stripes of many ranks meet in every cell; chunks of as many do not, nor do short stripes of short documents. */
+static void what_takes_minutes_is_refused(void **state)
+{
+    bench *b = *state;
+    weft_show s;
+    const weft_mask causal = {true, -1, -1, 0};
+    const int64_t T = INT32_MAX;
+    weft_show_ask a = ask_of("ring", (weft_layout){WEFT_LAYOUT_STRIPED, 1}, 4096, T, T, causal);
+    assert_refused(weft_show_make(&s, b->arena, &b->kern, b->comm, &a), "ranks of this layout can be drawn");
+    a = ask_of("ring", (weft_layout){WEFT_LAYOUT_STRIPED, 1 << 16}, 64, T, T, causal);
+    assert_refused(weft_show_make(&s, b->arena, &b->kern, b->comm, &a), "zigzag or contiguous");
+    a = ask_of("ring", (weft_layout){WEFT_LAYOUT_ZIGZAG, 0}, 256, T, T, causal);
+    assert_ok(weft_show_make(&s, b->arena, &b->kern, b->comm, &a));
+    weft_text_free(&s.plan);
+}
+
 /* Idle members as ranges: contiguous and causal, rank r has nothing at steps after r. */
 static void idle_ranks_are_named(void **state)
 {
@@ -225,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cells_are_what_is_computed), cmocka_unit_test(documents_and_head_groups),
-        cmocka_unit_test(what_cannot_be_drawn_is_refused), cmocka_unit_test(idle_ranks_are_named)};
+        cmocka_unit_test(what_cannot_be_drawn_is_refused), cmocka_unit_test(what_takes_minutes_is_refused),
+        cmocka_unit_test(idle_ranks_are_named)};
     return cmocka_run_group_tests(tests, open_bench, close_bench);
 }
