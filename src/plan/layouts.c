@@ -41,8 +41,7 @@ static bool allowed(weft__search *s, weft_layout_choice c)
 
 /* ---- ways ---------------------------------------------------------------------------------------------------- */
 
-/* "a|b|c" holds the word. */
-static bool listed(const char *list, const char *word)
+bool weft__listed(const char *list, const char *word)
 {
     const size_t n = strlen(word);
     for (const char *at = list; at && *at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
@@ -127,7 +126,8 @@ static weft_status offer_strategies(weft__search *s, const weft_layout_choice *c
         const bool none = !strcmp(names[i], "none");
         if (given && c->cp > 1 && strcmp(given, names[i]) != 0) continue;
         if (none != (c->cp == 1)) continue;
-        if (!given && !listed(s->target->strategies, names[i])) continue; /* one that is given is refused by its rule */
+        /* one that is given is refused by its rule */
+        if (!given && !weft__listed(s->target->strategies, names[i])) continue;
         WEFT_TRY((strncmp(names[i], "dcp", 3) ? offer : offer_grid)(s, c, w, way));
     }
     return WEFT_OK;
@@ -147,7 +147,7 @@ static weft_status make_ways(weft__search *s, const weft_layout_choice *cut, wef
         if (i > 0 && c->cp == 1) break;
         weft_layout_text(layouts[i], name, sizeof name);
         name[strcspn(name, ":")] = 0;
-        if (c->cp == 1 || listed(s->target->layouts, name)) WEFT_TRY(offer_strategies(s, c, w, layouts[i]));
+        if (c->cp == 1 || weft__listed(s->target->layouts, name)) WEFT_TRY(offer_strategies(s, c, w, layouts[i]));
     }
     return WEFT_OK;
 }

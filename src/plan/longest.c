@@ -31,10 +31,11 @@ static void make_small(const weft__search *s, weft_layout_choice *c)
 {
     const weft_plan_fixed *f = &s->ask->fixed;
     const bool host = weft_plan_has_host(s->ask->profile);
-    const bool ring = strstr(s->target->strategies, "ring") != NULL;
-    c->strategy = c->cp == 1 ? "none" : f->strategy ? f->strategy : ring ? "ring" : "auto";
+    const bool zigzag = weft__listed(s->target->layouts, "zigzag");
+    c->strategy = c->cp == 1 ? "none" : f->strategy ? f->strategy : "ring";
     c->head_size = c->cp > 1 && f->head_size > 0 ? f->head_size : 0;
-    c->cp_layout = f->layout_given ? f->layout : (weft_layout){WEFT_LAYOUT_ZIGZAG, 0};
+    c->cp_layout =
+        f->layout_given ? f->layout : (weft_layout){zigzag ? WEFT_LAYOUT_ZIGZAG : WEFT_LAYOUT_CONTIGUOUS, 0};
     c->order = or_else(f->order, 0);
     c->recompute = (weft_recompute)or_else(f->recompute, WEFT_RECOMPUTE_FULL);
     c->keep_attention = f->keep_attention > 0 && c->recompute != WEFT_RECOMPUTE_NONE;
@@ -46,11 +47,27 @@ static void make_small(const weft__search *s, weft_layout_choice *c)
 }
 
 /* Offloading is left out where it could not act. */
-static weft_status offer(weft__search *s, cuts *k, weft_layout_choice c)
+static weft_status offer_way(weft__search *s, cuts *k, weft_layout_choice c)
 {
-    make_small(s, &c);
     if (c.offload && s->ask->fixed.offload == WEFT_PLAN_FREE && !weft__taken(s, &c)) c.offload = false;
     return add_cut(s, k, &c);
+}
+
+/* A ring; and where the target has none, or none for this mask or with head groups, every way that it has. */
+static weft_status offer(weft__search *s, cuts *k, weft_layout_choice c)
+{
+    int n;
+    const char *const *names = weft_cp_names(&n);
+    make_small(s, &c);
+    WEFT_TRY(offer_way(s, k, c));
+    if (c.cp == 1 || s->ask->fixed.strategy || (c.head_size == 0 && weft__taken(s, &c))) return WEFT_OK;
+    for (int i = 0; i < n; i++) {
+        const bool grid = !strncmp(names[i], "dcp", 3);
+        if (!weft__listed(s->target->strategies, names[i]) || grid != (c.head_size > 0)) continue;
+        c.strategy = names[i];
+        WEFT_TRY(offer_way(s, k, c));
+    }
+    return WEFT_OK;
 }
 
 static bool free_or(int fixed, int value) { return fixed == WEFT_PLAN_FREE || fixed == value; }

@@ -126,6 +126,8 @@ weft_status weft__search_knobs(weft__search *s);
 weft_status weft__search_reason(weft__search *s);
 weft_status weft__search_rules(weft__search *s);
 weft_status weft__simulate_cp(weft__search *s, weft_plan_found *x);
+/* "a|b|c" holds the word. */
+bool weft__listed(const char *list, const char *word);
 /* What a rule of the target says of a choice: nothing where it is taken. */
 bool weft__taken(const weft__search *s, const weft_layout_choice *c);
 

@@ -247,6 +247,24 @@ static void the_longest_fits_and_a_longer_one_does_not(void)
     assert_int_equal(T, 0);
 }
 
+/* Not every target has a ring, and a ring has no head groups. */
+static void the_longest_goes_by_what_there_is(void)
+{
+    const struct { const weft_target *target; int head_size; const char *strategy; } cases[] = {
+        {&weft_target_deepspeed, WEFT_PLAN_FREE, "ulysses"}, {&weft_target_torchtitan, WEFT_PLAN_FREE, "ring"},
+        {&weft_target_megatron, 2, "dcp-ring"}, {&weft_target_weft, 2, "dcp"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_search_ask a = ask_for(4, 4096, 2e9);
+        int64_t T;
+        weft_plan_found x;
+        a.target = cases[i].target;
+        a.fixed.cp = 4, a.fixed.head_size = cases[i].head_size;
+        assert_ok(weft_plan_longest(&T, &x, &a, &kern, any));
+        assert_true(T > 0);
+        assert_int_equal(strncmp(x.choice.strategy, cases[i].strategy, strlen(cases[i].strategy)), 0);
+    }
+}
+
 /* ---- changes, rules, the simulator --------------------------------------------------------------------------- */
 
 static void knobs_gain(void)
@@ -404,6 +422,7 @@ CASE(more_ranks_are_never_slower)
 CASE(what_is_given_stands)
 CASE(less_memory_is_never_faster)
 CASE(the_longest_fits_and_a_longer_one_does_not)
+CASE(the_longest_goes_by_what_there_is)
 CASE(knobs_gain)
 CASE(rules_of_thumb_are_judged)
 CASE(the_exchange_is_simulated)
@@ -420,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_what_is_given_stands),
         cmocka_unit_test(test_less_memory_is_never_faster),
         cmocka_unit_test(test_the_longest_fits_and_a_longer_one_does_not),
+        cmocka_unit_test(test_the_longest_goes_by_what_there_is),
         cmocka_unit_test(test_knobs_gain),
         cmocka_unit_test(test_rules_of_thumb_are_judged),
         cmocka_unit_test(test_the_exchange_is_simulated),
