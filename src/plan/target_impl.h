@@ -15,7 +15,8 @@ enum {
     WEFT__SHOW_DOCS = 1 << 4, WEFT__SHOW_SINKS = 1 << 5, WEFT__SHOW_PADDING = 1 << 6, WEFT__SHOW_DROPOUT = 1 << 7,
     WEFT__SHOW_PREC = 1 << 8, WEFT__SHOW_ZERO = 1 << 9, WEFT__SHOW_TP = 1 << 10, WEFT__SHOW_PP = 1 << 11,
     WEFT__SHOW_DP = 1 << 12, WEFT__SHOW_RECOMPUTE = 1 << 13, WEFT__SHOW_OFFLOAD = 1 << 14, WEFT__SHOW_ORDER = 1 << 15,
-    WEFT__SHOW_HEAD = 1 << 16, WEFT__SHOW_FP8 = 1 << 17
+    WEFT__SHOW_HEAD = 1 << 16, WEFT__SHOW_FP8 = 1 << 17,
+    WEFT__SHOW_HIDDEN = 1 << 18
 };
 
 /* The number that a user would change to keep a rule. */

@@ -38,6 +38,10 @@ static bool window_docs_dropout(const kase *c)
 {
     return gathers(c) && weft__target_window(c) && weft__target_docs(c) && c->ask.options.dropout > 0;
 }
+static bool hidden_dropout(const kase *c)
+{
+    return c->ask.options.embedding_dropout != c->ask.options.residual_dropout;
+}
 static bool padding(const kase *c) { return weft__target_cut(c) && c->ask.padding; }
 static bool sinks(const kase *c) { return weft__target_cut(c) && c->ask.sinks && !a2a(c); }
 static bool documents(const kase *c)
@@ -130,6 +134,9 @@ static const weft__target_rule rules[] = {
     {"window and dropout", "packed documents with all_gather run on fused attention, which has no dropout in a window",
      "TransformerEngine utils.py:1355-1360", .breaks = window_docs_dropout,
      .shows = WEFT__SHOW_WINDOW | WEFT__SHOW_DROPOUT, .instead = "--attention-dropout 0 works"},
+    {"hidden dropout", "embedding and residual stream have one probability of dropout, --hidden-dropout",
+     "Megatron-LM core/models/common/embeddings/language_model_embedding.py", .breaks = hidden_dropout,
+     .shows = WEFT__SHOW_HIDDEN, .instead = "the same for both works"},
     {"padding", "padding masks are not supported with context parallelism, but for packed documents",
      "TransformerEngine backends.py:986, 2172", .breaks = padding, .shows = WEFT__SHOW_CP | WEFT__SHOW_PADDING,
      .instead = "pack the sequences, or give every sequence its whole length"},
@@ -204,7 +211,9 @@ static void flags(const weft_plan_ask *ask, const weft_layout_choice *x, weft_te
     weft_text_add(out, "\n");
     if (weft__target_cut(c)) add_exchange(c, out);
     if (weft__target_window(c)) weft_text_add(out, "--window-size %lld,0\n", (long long)c->ask.config->window - 1);
-    if (c->ask.options.dropout > 0) weft_text_add(out, "--attention-dropout %g\n", c->ask.options.dropout);
+    /* its own defaults are 0.1 */
+    weft_text_add(out, "--attention-dropout %g --hidden-dropout %g\n", c->ask.options.dropout,
+                  c->ask.options.residual_dropout);
     add_memory(c, out);
     if (x->cp > 1 || x->tp > 1)
         weft_text_add(out, "# with CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment, on GPUs before Blackwell\n");

@@ -118,6 +118,8 @@ static void show(const weft__target_rule *r, const weft__target_case *c, weft_te
     SHOW(WEFT__SHOW_SINKS, "attention sinks");
     SHOW(WEFT__SHOW_PADDING, "padded sequences");
     SHOW(WEFT__SHOW_DROPOUT, "attention dropout");
+    SHOW(WEFT__SHOW_HIDDEN, "dropout %g of the embedding, %g of the residual stream",
+         c->ask.options.embedding_dropout, c->ask.options.residual_dropout);
     SHOW(WEFT__SHOW_PREC, "precision %s", weft_prec_name(c->ask.options.prec));
     SHOW(WEFT__SHOW_ZERO, "ZeRO %d", x->zero);
     SHOW(WEFT__SHOW_TP, "tp %d", x->tp);

@@ -26,6 +26,10 @@ static bool window(const kase *c) { return weft__target_cut(c) && weft__target_w
 static bool padding(const kase *c) { return weft__target_cut(c) && c->ask.padding; }
 static bool sinks(const kase *c) { return weft__target_cut(c) && c->ask.sinks; }
 static bool dropout(const kase *c) { return c->ask.options.dropout > 0; }
+static bool hidden_dropout(const kase *c)
+{
+    return c->ask.options.embedding_dropout > 0 || c->ask.options.residual_dropout > 0;
+}
 static bool precision(const kase *c)
 {
     return c->ask.options.prec != WEFT_PREC_BF16 && c->ask.options.prec != WEFT_PREC_F32;
@@ -86,6 +90,9 @@ static const weft__target_rule rules[] = {
      .shows = WEFT__SHOW_CP | WEFT__SHOW_SINKS, .instead = "cp 1 works"},
     {"dropout", "there is no dropout of attention", "torchtitan models/llama3; PyTorch _attention.py (dropout_p)",
      .breaks = dropout, .shows = WEFT__SHOW_DROPOUT, .instead = "--attention-dropout 0 works"},
+    {"hidden dropout", "there is no dropout of embedding or residual stream", "torchtitan models/llama3",
+     .breaks = hidden_dropout, .shows = WEFT__SHOW_HIDDEN,
+     .instead = "--embedding-dropout 0 --residual-dropout 0 works"},
     {"precision", "weights pass through products as bfloat16 or float32",
      "torchtitan config/configs.py mixed_precision_param", .breaks = precision, .shows = WEFT__SHOW_PREC,
      .instead = "--precision bf16 works"},

@@ -70,7 +70,9 @@ static void megatron_takes(void **state)
     assert_true(divides(SEQUENCE, 2 * 8) && divides(SEQUENCE, 2 * 8 * 2) && divides(32, 2) && divides(8, 2));
     TAKES("megatron", &p, "--tensor-model-parallel-size 2 --sequence-parallel", "--context-parallel-size 8",
           "--cp-comm-type p2p", "--use-distributed-optimizer", "--seq-length 32768", "--bf16",
-          "--calculate-per-token-loss", "--global-batch-size 64");
+          "--calculate-per-token-loss", "--global-batch-size 64", "--attention-dropout 0 --hidden-dropout 0\n");
+    p.ask.options.dropout = 0.2, p.ask.options.embedding_dropout = p.ask.options.residual_dropout = 0.3;
+    TAKES("megatron", &p, "--attention-dropout 0.2 --hidden-dropout 0.3\n"); /* not its defaults, which are 0.1 */
 
     start(&p, "ulysses", WEFT_LAYOUT_ZIGZAG, 2, 4, 8, 1);
     assert_true(divides(32 / 2, 4) && divides(8 / 2, 4));
@@ -237,6 +239,8 @@ static void megatron_refuses(void **state)
     REFUSED("window", "strategy dcp-ring", p.config.window = 4096; c->strategy = "dcp-ring"; c->head_size = 2);
     REFUSED("window and dropout", "--attention-dropout 0", p.config.window = 4096; c->strategy = "pcp";
             p.ask.options.dropout = 0.1; two_documents(&p, 1600));
+    REFUSED("hidden dropout", "dropout 0 of the embedding, 0.1 of the residual stream; the same",
+            p.ask.options.residual_dropout = 0.1);
     REFUSED("padding", "padded sequences", p.ask.padding = true);
     REFUSED("sinks", "ulysses (a2a) has them", p.ask.sinks = true);
     REFUSED("documents", "a document of 1000 tokens; cp 4 works", two_documents(&p, 1000));
@@ -269,6 +273,7 @@ static void torchtitan_refuses(void **state)
     TITAN("padding", "padded", p.ask.padding = true);
     TITAN("sinks", "attention sinks", p.ask.sinks = true);
     TITAN("dropout", "attention dropout", p.ask.options.dropout = 0.1);
+    TITAN("hidden dropout", "--residual-dropout 0", p.ask.options.residual_dropout = 0.1);
     TITAN("precision", "precision fp16", p.ask.options.prec = WEFT_PREC_F16);
     TITAN("sharding", "ZeRO 1", c->zero = 1);
     TITAN("sharding", "ZeRO 0", c->zero = 0);
