@@ -179,6 +179,9 @@ typedef struct weft_bytes_ask {
     const weft_bytes_micro *micro; /* [micros]; NULL: all alike, a document a sequence, every token with a label */
 } weft_bytes_ask;
 /* What a step of the trainer that is not left out makes this rank send: to the byte what weft_bytes_count counts.
+ * It is what a run is checked by, follows Weft's own code and walks through every segment of a micro-batch. Plans ask
+ * weft_plan_time_of instead: of any system's layout, among thousands, in formulas of the mean rank; without the few
+ * numbers that ranks share. Where work divides evenly both say the same of tp, cp, pp and dp, which a test holds.
  * `any` is any communicator of this process. LOCAL */
 weft_status weft_plan_bytes(weft_bytes *out, const weft_kern *kern, weft_comm *any, const weft_bytes_ask *ask);
 

@@ -1,6 +1,6 @@
 /* labels: small */
 /* The search: what it lists fits, takes what the predictor says and is what was asked for; more ranks are never slower;
- * the longest sequence fits and a longer one does not; a target's rules hold. */
+ * the longest sequence fits and a longer one does not; a target's rules hold; bytes are those of weft_plan_bytes. */
 #include "harness/test.h"
 #include "plan/plan_impl.h"
 
@@ -53,6 +53,46 @@ static int64_t most_of_all(const weft_search_ask *a, const weft_layout_choice *c
                 most = weft_max_i64(most, weft_memory_total(&x));
             }
     return most;
+}
+
+/* ---- bytes --------------------------------------------------------------------------------------------------- */
+
+/* What moves by the model of time, beside what a step sends to the byte, of the rank that sends most. A thousandth are
+ * the numbers that ranks share: statistics of the loss, counts of labels. */
+static void both_plans_of_bytes_agree(void)
+{
+    static const weft_layout_choice each[] = {
+        {.tp = 1, .cp = 4, .dp = 1, .pp = 1, .strategy = "ring", .micro_batch = 1},
+        {.tp = 1, .cp = 4, .dp = 1, .pp = 1, .strategy = "pcp", .micro_batch = 1, .zero = 1},
+        {.tp = 1, .cp = 2, .dp = 2, .pp = 1, .strategy = "ulysses", .micro_batch = 2, .zero = 1},
+        {.tp = 2, .cp = 1, .dp = 2, .pp = 1, .strategy = "none", .micro_batch = 1, .zero = 1},
+        {.tp = 2, .cp = 2, .dp = 1, .pp = 1, .strategy = "ring", .micro_batch = 1, .sequence_parallel = true},
+        {.tp = 1, .cp = 2, .dp = 1, .pp = 2, .strategy = "ring", .micro_batch = 1}};
+    const weft_search_ask a = ask_for(4, 2048, 1e12);
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        weft_layout_choice c = each[i];
+        weft_plan_time t;
+        weft_bytes most = {0};
+        c.cp_layout = (weft_layout){WEFT_LAYOUT_ZIGZAG, 0};
+        assert_ok(weft_plan_time_of(&t, &machine, &a.step, &c));
+        weft_bytes_ask b = {.config = &config, .options = weft_plan_options(&a.step, &c), .zero = c.zero,
+                            .size = {.tp = c.tp, .cp = c.cp, .dp = c.dp, .pp = c.pp},
+                            .sequence_parallel = c.sequence_parallel};
+        assert_ok(weft_plan_micros(&a.step, &c, &b.micros));
+        b.options.train = true;
+        for (int r = 0; r < weft_mesh_ranks(b.size); r++) {
+            weft_bytes x;
+            b.at = weft_mesh_coords(b.size, r);
+            assert_ok(weft_plan_bytes(&x, &kern, any, &b));
+            for (int k = 0; k < WEFT_BYTES_KINDS; k++) most.of[k] = weft_max_i64(most.of[k], x.of[k]);
+        }
+        for (int k = 0; k < WEFT_LINKS; k++) {
+            const double planned = t.bytes_node[k] + t.bytes_link[k], sent = (double)most.of[k];
+            if (fabs(planned - sent) > 1e-3 * sent)
+                fail_msg("layout %zu, %s: %.0f bytes in the time of a step, %.0f sent", i,
+                         weft_bytes_name((weft_bytes_kind)k), planned, sent);
+        }
+    }
 }
 
 /* ---- what is listed ------------------------------------------------------------------------------------------ */
@@ -414,6 +454,7 @@ static void run(check *c)
         (void)state; \
         run(name); \
     }
+CASE(both_plans_of_bytes_agree)
 CASE(what_is_listed_is_true)
 CASE(nothing_by_hand_is_faster)
 CASE(the_best_order_and_way_are_found)
@@ -431,6 +472,7 @@ CASE(a_targets_rules_hold)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_both_plans_of_bytes_agree),
         cmocka_unit_test(test_what_is_listed_is_true),
         cmocka_unit_test(test_nothing_by_hand_is_faster),
         cmocka_unit_test(test_the_best_order_and_way_are_found),
