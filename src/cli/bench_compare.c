@@ -7,7 +7,6 @@
 #include "cli/choices.h"
 #include "cli/table.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { ROUNDS = 3, WAYS = 2 };
@@ -20,6 +19,7 @@ typedef struct entry { /* one strategy with one layout, overlapped or not */
     weft_layer_way way[WAYS][WEFT_BENCH_REPEATS_MAX];
     int64_t bytes, messages;
     size_t pool;
+    double planned;
     char why[300];
 } entry;
 
@@ -83,14 +83,9 @@ static weft_status measure(const comparison *c, entry *e, int round, weft_world 
     e->bytes = r.bytes;
     e->messages = r.messages;
     e->pool = r.pool_bytes;
+    e->planned = r.planned_seconds;
     for (int w = 0; w < r.ways; w++) e->way[w][round] = r.way[w];
     return WEFT_OK;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 typedef enum { SECONDS, EXPOSED, FLIGHT } figure;
@@ -100,8 +95,7 @@ static double median(const comparison *c, const weft_layer_way *of, figure what)
     double x[WEFT_BENCH_REPEATS_MAX];
     for (int i = 0; i < c->rounds; i++)
         x[i] = what == SECONDS ? of[i].seconds : what == EXPOSED ? of[i].exposed : of[i].flight;
-    qsort(x, (size_t)c->rounds, sizeof *x, by_value);
-    return x[c->rounds / 2];
+    return weft_sorted(x, c->rounds);
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
@@ -119,6 +113,7 @@ static const weft_column columns[] = {
     {"overlap", NULL, "overlap", WEFT_CELL_TEXT, WEFT_FOR_ALL, -7, 0, 0, 0, false},
     {"progress", NULL, "progress", WEFT_CELL_TEXT, WEFT_IN_MD | WEFT_FOR_PROGRAMS, -8, 0, 0, 0, false},
     REAL("ms", NULL, "seconds", 9, 1e3, 3, 9),
+    {"planned", NULL, "planned_seconds", WEFT_CELL_REAL, WEFT_FOR_ALL, 8, 1e3, 3, 9, true},
     REAL("x best", NULL, "ratio", 6, 0, 2, 6),
     REAL("exposed us", NULL, "exposed", 10, 1e6, 1, 9),
     REAL("share", " %", "exposed_share", 5, 100, 1, 6),
@@ -152,9 +147,9 @@ static void print_row(const comparison *c, const weft_table *t, const weft_world
         {.text = c->cli->options.make}, {.text = c->cli->options.precision}, {.count = weft_world_size(world)},
         {.count = weft_world_ctx(world)->threads}, {.text = e == b->e && w == b->way ? "*" : ""}, {.text = e->strategy},
         {.text = weft_layout_text(e->layout, layout, sizeof layout)}, {.text = e->overlap ? "on" : "off"},
-        {.text = of[0].name}, {.real = seconds}, {.real = seconds / b->seconds}, {.real = exposed},
-        {.real = exposed / seconds}, {.real = median(c, of, FLIGHT) / seconds}, {.real = (double)e->bytes},
-        {.count = e->messages}, {.count = (int64_t)e->pool}};
+        {.text = of[0].name}, {.real = seconds}, {.real = e->planned}, {.real = seconds / b->seconds},
+        {.real = exposed}, {.real = exposed / seconds}, {.real = median(c, of, FLIGHT) / seconds},
+        {.real = (double)e->bytes}, {.count = e->messages}, {.count = (int64_t)e->pool}};
     weft_table_row(t, cells);
 }
 
@@ -178,9 +173,9 @@ static void print_notes(const comparison *c)
     char layout[48];
     weft_text t = {0}, refused = {0};
     weft_text_add(&t, "\nOne layer, forward and backward, on the slowest rank; the median of %d round%s, in which all "
-                  "took turns. exposed: microseconds in which it stood still for the exchange, and their share of the "
-                  "time; in flight: a transfer was under way; sent: by all ranks; * the fastest.\n", c->rounds,
-                  c->rounds > 1 ? "s" : "");
+                  "took turns. planned: ms by --profile; exposed: microseconds in which it stood still for the "
+                  "exchange, and their share of the time; in flight: a transfer was under way; sent: by all ranks; "
+                  "* the fastest.\n", c->rounds, c->rounds > 1 ? "s" : "");
     for (int i = 0; i < c->n; i++) {
         const entry *e = &c->list[i];
         if (e->refused && (i == 0 || !same_but_overlap(e, &c->list[i - 1])))

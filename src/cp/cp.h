@@ -151,12 +151,15 @@ weft_status weft_cp_known(const char *name);
 weft_status weft_cp_explain(const weft_kern *kern, weft_comm *any, const weft_cp_problem *problem,
                             const weft_cp_options *options, int P, weft_text *out);
 
-/* What one layer costs beside its attention, by the model that "auto" compares (docs/maths/cost.md). Of a rank: seconds
- * are those of the busiest, bytes the mean over ranks of what one sends. */
+/* What one layer costs, by the model that "auto" compares (docs/maths/cost.md). Of a rank: seconds are those of the
+ * busiest, bytes the mean over ranks of what one sends. */
 typedef struct weft_cp_cost {
+    double attention_forward, attention_backward; /* seconds of a rank's attention where the area is cut evenly, with
+                                                   * no more edges of the mask than need be; without ... */
+    double calls;                             /* ... what its calls of kernels cost in each direction */
     double exposed_forward, exposed_backward; /* seconds that a rank stands still for exchanges */
     double moving_forward, moving_backward;   /* seconds that the same transfers take, hidden or not */
-    double uneven_forward, uneven_backward;   /* seconds that the busiest rank computes longer than the mean */
+    double uneven_forward, uneven_backward;   /* seconds that the busiest rank computes longer */
     double context_forward, context_backward; /* bytes sent to ranks with the same heads ... */
     double heads_forward, heads_backward;     /* ... and inside head groups */
     int head_ranks;                           /* U; 1: there are no head groups */

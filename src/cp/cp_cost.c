@@ -2,8 +2,8 @@
  * backward. docs/maths/cost.md derives it. Pure functions of problem, options, profile and P.
  *
  * Only differences between strategies count: the time of the attention itself is the same for all and is left out,
- * but for what a strategy adds to it (uneven head groups, an uneven cut of the visible area). An exchange that the
- * busiest rank computes under costs only what sticks out. */
+ * but for what a strategy adds to it (uneven head groups, an uneven cut of the visible area, more edges of it, calls
+ * of its kernels). An exchange that the busiest rank computes under costs only what sticks out. */
 #include "cp/cp_impl.h"
 
 #include <math.h>
@@ -27,6 +27,7 @@ typedef struct grid {
     weft_dtype kv_type, grad_type, dout_type; /* on the wire */
     double c, r;             /* bytes of an element: operands, sums */
     double forward, backward; /* seconds of a rank's attention, mean over ranks */
+    double edges;             /* what a cut with more edges than it needs adds to forward */
     weft__cp_picture seq;
     weft__cp_link one, all;  /* between context ranks: one message at a time, all at once */
 } grid;
@@ -37,6 +38,12 @@ weft__cp_link weft__cp_link_of(const weft_profile *p, int ranks, bool at_once)
         return (weft__cp_link){p->node_latency_seconds, p->node_bytes_per_second};
     return (weft__cp_link){p->latency_seconds, at_once ? p->rank_bytes_per_second
                                                        : fmin(p->link_bytes_per_second, p->rank_bytes_per_second)};
+}
+
+static double attention_seconds(const weft__cp_ask *ask, double pairs, double edges)
+{
+    const weft_cp_problem *p = ask->problem;
+    return weft_profile_attention(ask->profile, p->prec, pairs, edges, p->D, p->Dv);
 }
 
 static grid grid_of(const weft__cp_ask *ask)
@@ -56,8 +63,9 @@ static grid grid_of(const weft__cp_ask *ask)
     g.grad_type = weft__cp_grad_type(p->prec, o);
     g.dout_type = weft__cp_dout_type(p->prec, o);
     g.seq = weft__cp_picture_of(p, g.R, U);
-    g.forward =
-        g.seq.area * (double)p->B * p->H * 2 * (p->D + p->Dv) / ask->P / ask->profile->flops_per_second[p->prec];
+    const double heads = (double)p->B * p->H / ask->P; /* of a rank, as a share of all rows */
+    g.forward = attention_seconds(ask, heads * g.seq.area, heads * (double)p->Tq * weft__cp_mask_edges(&p->mask));
+    g.edges = attention_seconds(ask, 0, heads * (double)p->Tq * g.seq.edges);
     g.backward = p->need_backward ? g.forward * ask->profile->backward_factor : 0;
     g.one = weft__cp_link_of(ask->profile, ask->P, false);
     g.all = weft__cp_link_of(ask->profile, ask->P, true);
@@ -73,12 +81,41 @@ static void add_uneven(const grid *g, double busiest, weft_cp_cost *x)
     x->uneven_backward += g->backward * (busiest - 1);
 }
 
+/* What R blocks take beside their pairs: a call for each, and for each but the first the running state of the rank's
+ * rows (backward: the sums of dq) passes through memory once more. */
+static double calls_of(const grid *g)
+{
+    const weft_profile *f = g->ask->profile;
+    const weft_cp_problem *p = g->ask->problem;
+    const double state = g->q_rows * g->U * g->heads * (double)weft_max_i64(p->D, p->Dv) * g->r;
+    return g->R * f->attention_seconds + (g->R - 1) * state / f->memory_bytes_per_second;
+}
+
+/* The attention of a cut of the sequence: its mean share, its blocks, what is uneven, and the edges that it adds. */
+static void add_attention(const grid *g, weft_cp_cost *x)
+{
+    const double factor = g->backward > 0 ? g->ask->profile->backward_factor : 0;
+    x->attention_forward = g->forward, x->attention_backward = g->backward;
+    x->calls = calls_of(g);
+    add_uneven(g, g->seq.busiest, x);
+    x->uneven_forward += g->edges;
+    x->uneven_backward += g->edges * factor;
+}
+
 static weft__cp_cost sum_of(const weft_cp_cost *x)
 {
     return (weft__cp_cost){
-        .seconds = x->exposed_forward + x->exposed_backward + x->uneven_forward + x->uneven_backward, .parts = *x,
+        .seconds = x->exposed_forward + x->exposed_backward + x->uneven_forward + x->uneven_backward +
+                   (x->attention_backward > 0 ? 2 : 1) * x->calls,
+        .parts = *x,
         .forward_bytes = x->context_forward + x->heads_forward,
         .backward_bytes = x->context_backward + x->heads_backward};
+}
+
+/* Of what would hide under computing, the share that the rank's own core moves does not. */
+static double shown(const grid *g, double exposed, double moving)
+{
+    return exposed + g->ask->profile->unhidden_share * fmax(0, moving - exposed);
 }
 
 /* `steps` messages of `bytes`, one under each step of a computation of `seconds` in busy + 1 steps (the first is the
@@ -89,7 +126,7 @@ static double exposed_steps(const grid *g, double steps, double bytes, double bu
     double turn = g->one.latency + bytes / g->one.bytes_per_second, under = seconds / (busy + 1);
     if (!g->ask->options->overlap) return steps * turn;
     busy = fmin(busy, steps);
-    return busy * fmax(0, turn - under) + (steps - busy) * turn;
+    return shown(g, busy * fmax(0, turn - under) + (steps - busy) * turn, steps * turn);
 }
 
 /* All messages at once: block i = 1 .. blocks is there after latency + i bytes / rate and wanted after i steps of
@@ -102,7 +139,7 @@ static double exposed_gather(const grid *g, double blocks, double bytes, double 
     const double at[] = {1, fmin(busy, blocks), blocks};
     for (int i = 0; i < 3; i++)
         if (at[i] > 0) most = fmax(most, g->all.latency + at[i] * per - fmin(at[i], busy + 1) * under);
-    return most;
+    return shown(g, most, g->all.latency + blocks * per);
 }
 
 /* Bytes of one of n messages of backward: n - 1 of the n parts of dK,dV travel under a computation ... */
@@ -139,7 +176,7 @@ weft__cp_cost weft__cp_cost_gather(const weft__cp_ask *ask)
         .exposed_backward = with * (exposed_gather(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) + held) + last,
         .moving_forward = turn + n * kv * per, .moving_backward = with * (2 * turn + n * (kv + dkv) * per),
         .context_forward = n * kv, .context_backward = with * n * (kv + dkv)};
-    add_uneven(&g, g.seq.busiest, &x);
+    add_attention(&g, &x);
     return sum_of(&x);
 }
 
@@ -152,7 +189,7 @@ static weft__cp_cost cost_steps(const grid *g, double n, double kv, double dkv, 
                                           (n > 0 ? exposed_last(g, dkv) : 0),
                       .moving_forward = turn + kv * per, .moving_backward = with * (2 * turn + (kv + dkv) * per),
                       .context_forward = n * kv, .context_backward = with * n * (kv + dkv)};
-    add_uneven(g, g->seq.busiest, &x);
+    add_attention(g, &x);
     return sum_of(&x);
 }
 
@@ -173,7 +210,7 @@ weft__cp_cost weft__cp_cost_none(const weft__cp_ask *ask)
 {
     grid g = grid_of(ask);
     weft_cp_cost x = {0};
-    add_uneven(&g, g.seq.busiest, &x);
+    add_attention(&g, &x);
     return sum_of(&x);
 }
 

@@ -235,10 +235,13 @@ weft__cp_link weft__cp_link_of(const weft_profile *profile, int ranks, bool at_o
 
 typedef struct weft__cp_picture { /* of one sequence on R context ranks */
     double area;    /* visible pairs of one head, all ranks together */
+    double edges;   /* how often a row ends at an edge of the mask beyond the once that no cut avoids */
     double busiest; /* largest share of it / mean share */
     double need;    /* rows of others that a rank needs, on average */
     double owners;  /* from how many others it needs any, at most */
 } weft__cp_picture;
+/* Edges of the mask at which each row ends: 0, 1 (causal), 2 (a window). Pure. */
+int weft__cp_mask_edges(const weft_mask *mask);
 /* Stripes of U ranks of a head group are one. Takes as long for many ranks as for few while Tq == T. Pure. */
 weft__cp_picture weft__cp_picture_of(const weft_cp_problem *problem, int R, int U);
 

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+int weft__cp_mask_edges(const weft_mask *m) { return (m->left >= 0) + (m->causal || m->right >= 0); }
+
 /* ---- one rank --------------------------------------------------------------------------------------------- */
 
 enum { SAMPLES = 32 }; /* midpoints per chunk: exact where the number of visible keys is linear in the query */
@@ -167,12 +169,12 @@ static weft__cp_picture picture_of_chunks(const weft_cp_problem *p, int R)
 }
 
 /* Every stripe of k tokens sees its window; stripes of one rank lie R k apart, and what lies between them is needed as
- * far as windows reach. */
+ * far as windows reach. A row's last visible key lies among stripes of every rank: it ends at an edge in each block. */
 static weft__cp_picture picture_of_stripes(const weft_cp_problem *p, int R, double k)
 {
     const weft_mask *m = &p->mask;
     span all = {(double)(p->T - p->Tq), (double)p->T};
-    weft__cp_picture x = {.area = area_of(p, all), .owners = R - 1};
+    weft__cp_picture x = {.area = area_of(p, all), .owners = R - 1, .edges = (R - 1) * weft__cp_mask_edges(&p->mask)};
     double reach = INFINITY, hull = length(visible_span(p, all));
     if (m->left >= 0 && (m->causal || m->right >= 0))
         reach = (double)m->left + (m->causal ? 0 : (double)m->right);

@@ -161,6 +161,8 @@ typedef struct weft_kern_ops {
 typedef struct weft_charge {
     const weft_clock *clock;
     double flops_per_second[WEFT_PREC_COUNT]; /* of attention's and other matrix products, all threads together */
+    double pair_seconds[WEFT_PREC_COUNT];     /* of attention besides, for each visible pair of a head */
+    double edge_keys;                         /* keys that a row of attention computes in vain at an edge of the mask */
     double backward_factor;                   /* time of backward attention / time of forward, same pairs */
     double memory_bytes_per_second;           /* of kernels that read and write more than they compute */
 } weft_charge;

@@ -21,6 +21,13 @@ weft_profile weft_profile_default(void)
                           .collective_factor = 1};
 }
 
+/* docs/maths/plan.md; kern/charge/charge.c charges the same. */
+double weft_profile_attention(const weft_profile *p, weft_prec prec, double pairs, double edges, int64_t D, int64_t Dv)
+{
+    const double computed = pairs + edges * p->attention_edge_keys;
+    return computed * (2.0 * (double)(D + Dv) / p->flops_per_second[prec] + p->attention_pair_seconds[prec]);
+}
+
 /* ---- by name ----------------------------------------------------------------------------------------------- */
 
 const char *const *weft_profile_names(int *n)

@@ -15,12 +15,15 @@ typedef struct weft_profile {
     double rank_bytes_per_second;    /* what one rank can send in all at once (its port) */
     double memory_bytes_per_second;  /* copying and adding in a rank's memory: bytes that arrive */
     double flops_per_second[WEFT_PREC_COUNT]; /* attention, forward: the operations of visible pairs */
+    double attention_pair_seconds[WEFT_PREC_COUNT]; /* besides, of each pair of a head: mask, exponential; 0: hidden */
+    double attention_edge_keys;      /* keys that a row computes in vain where the mask ends; 0: counted in the rate */
     double backward_factor;          /* seconds of backward per second of forward for the same area */
     int node_ranks;                  /* ranks that share a node; 0: all of them */
     double node_latency_seconds, node_bytes_per_second; /* between ranks of one node */
 
     double product_flops_per_second[WEFT_PREC_COUNT]; /* large matrix products */
     double fp8_flops_per_second, fp8_attention_flops_per_second; /* the same two in fp8; 0: has none */
+    double product_bytes_per_second; /* operands and results, besides the operations; 0: under them, as elements are */
     double product_seconds;          /* what one product costs whatever its size: call, launch, edges */
     double attention_seconds;        /* the same of one attention call */
     double element_bytes_per_second; /* read and written by norms, activations, residuals, rope, loss and AdamW */
@@ -28,8 +31,14 @@ typedef struct weft_profile {
     double host_bytes_per_second;    /* of copies to the host's memory, one way (offload); 0: there are none */
     double host_bytes;               /* of it beside memory_bytes, for one rank; 0: none, or unknown */
     size_t buffer_bytes;             /* pieces in which exchanges are fastest; 0: whole */
+    double unhidden_share;           /* of a transfer's time hides under nothing: a rank's own core moves it; 0: none */
     double collective_factor;        /* share of its links' rate that a collective reaches; 1: all of it */
 } weft_profile;
+
+/* Seconds of forward attention: visible pairs of all heads, and rows of all heads that end at an edge of the mask
+ * (causal: each once; with a window twice); D and Dv are those of a head. Backward: backward_factor times that. Without
+ * what a call costs. LOCAL, pure */
+double weft_profile_attention(const weft_profile *p, weft_prec prec, double pairs, double edges, int64_t D, int64_t Dv);
 
 /* A plain machine: good enough to rank strategies, said to be so where it is printed. */
 weft_profile weft_profile_default(void);

@@ -36,9 +36,12 @@ static const struct key { /* in the order in which they are written */
             RATE(node_bytes_per_second, REQUIRED),
             FIELD(node_ranks, RANKS, REQUIRED, 0, INT32_MAX),
             FIELD(flops_per_second, RATES, REQUIRED, RATE_MIN, RATE_MAX),
+            FIELD(attention_pair_seconds, RATES, OR_NONE, 0, LATENCY_MAX),
+            FIELD(attention_edge_keys, REAL, OR_NONE, 0, 1e6),
             FIELD(product_flops_per_second, RATES, OPTIONAL, RATE_MIN, RATE_MAX),
             RATE(fp8_flops_per_second, OR_NONE),
             RATE(fp8_attention_flops_per_second, OR_NONE),
+            RATE(product_bytes_per_second, OR_NONE),
             FIELD(product_seconds, REAL, OR_NONE, 0, LATENCY_MAX),
             FIELD(attention_seconds, REAL, OR_NONE, 0, LATENCY_MAX),
             RATE(element_bytes_per_second, OPTIONAL),
@@ -46,6 +49,7 @@ static const struct key { /* in the order in which they are written */
             RATE(host_bytes_per_second, OR_NONE),
             RATE(host_bytes, OR_NONE),
             FIELD(buffer_bytes, BYTES, OR_NONE, 64 << 10, (double)(1LL << 40)),
+            FIELD(unhidden_share, REAL, OR_NONE, 1e-3, 1),
             FIELD(collective_factor, REAL, OPTIONAL, 1e-3, 1)};
 #undef RATE
 #undef FIELD
@@ -154,7 +158,7 @@ static weft_status read_rates(const reader *outer, const struct key *k, double o
     const char *names[WEFT_PREC_COUNT];
     const reader r = {outer->path, prefix, json_object_get(outer->from, k->name)};
     if (!json_is_object(r.from))
-        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is missing or no object; a rate per precision is needed", r.path,
+        return weft_fail(WEFT_ERR_REFUSED, "%s: %s is missing or no object; a number per precision is needed", r.path,
                          k->name);
     weft_format(prefix, sizeof prefix, "%s.", k->name);
     for (int i = 0; i < WEFT_PREC_COUNT; i++) names[i] = weft_prec_name((weft_prec)i);

@@ -74,7 +74,7 @@ static weft_status way_seconds(weft__search *s, const weft_layout_choice *c, dou
         WEFT_TRY(weft_cp_cost_of(&x, &kind[i].problem, &o.cp, c->cp));
         *seconds += (double)(kind[i].last_layer - kind[i].first_layer + 1) *
                     (x.exposed_forward + x.exposed_backward + x.uneven_forward + x.uneven_backward +
-                     2 * weft__attention_calls(s->ask->profile, c->cp, x.head_ranks));
+                     2 * x.calls);
     }
     return WEFT_OK;
 }

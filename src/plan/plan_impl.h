@@ -41,9 +41,6 @@ double weft__optimizer_bytes(const weft_plan_ask *ask, const weft_layout_choice 
 /* Parameters on a rank of a stage; -1 where they do not fit. LOCAL, pure */
 double weft__stage_params(const weft_plan_ask *ask, const weft_layout_choice *choice, int stage);
 
-/* Seconds that a layer's calls of attention cost in a pass, whatever their size: one for each block. LOCAL, pure */
-double weft__attention_calls(const weft_profile *profile, int cp, int head_ranks);
-
 /* Refuses ways for which some part of tp has too few heads: time.c. LOCAL, pure */
 weft_status weft__check_least_part(const weft_profile *profile, const weft_plan_ask *ask,
                                    const weft_layout_choice *choice);

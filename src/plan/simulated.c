@@ -5,19 +5,24 @@
 #include <math.h>
 #include <string.h>
 
+/* The simulator's ranks have adapters that move everything; a core that does it itself hides only a part. */
+static double shown(const weft_profile *p, double stood, double moving)
+{
+    return stood + p->unhidden_share * fmax(0, moving - stood);
+}
+
 static weft_status run(const weft__search *s, const weft_layer_attention *kind, weft__stand *out)
 {
     const weft_profile profile = weft__profile_of_cp(s->ask->profile, &out->choice);
     weft_sim_ask ask = {.problem = kind->problem, .options = weft_plan_options(&s->step, &out->choice).cp,
                         .cp = out->choice.cp, .groups = 1, .layers = 1};
     weft_sim_result r;
-    double computed = 0;
+    weft_cp_cost cost;
     ask.options.profile = &profile;
+    WEFT_TRY(weft_cp_cost_of(&cost, &ask.problem, &ask.options, ask.cp));
     WEFT_TRY(weft_simulate(&r, &ask));
-    for (int i = 0; i < r.ranks; i++) computed += r.rank[i].compute_seconds / r.ranks;
-    const double forward = computed / (1 + profile.backward_factor);
-    out->forward = fmax(0, r.forward_seconds - forward);
-    out->backward = fmax(0, r.backward_seconds - (computed - forward));
+    out->forward = shown(&profile, fmax(0, r.forward_seconds - cost.attention_forward), cost.moving_forward);
+    out->backward = shown(&profile, fmax(0, r.backward_seconds - cost.attention_backward), cost.moving_backward);
     weft_sim_result_free(&r);
     return WEFT_OK;
 }

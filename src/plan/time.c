@@ -86,15 +86,19 @@ typedef struct machine { /* what all formulas need */
     int kinds;
 } machine;
 
-/* The arithmetic or the memory, whichever takes longer; and each call. */
+/* Operations and memory: one under the other where the machine can, one after the other where the profile says so. */
+static double product(const machine *m, const weft__product *x)
+{
+    const double operations = 2 * x->M * x->N * x->K / m->product_rate, apart = m->profile->product_bytes_per_second;
+    if (apart > 0) return operations + x->bytes / apart;
+    return fmax(operations, x->bytes / m->profile->element_bytes_per_second);
+}
+
 static double products(const machine *m, const weft__amount *a)
 {
     double sum = 0;
-    for (int i = 0; i < a->products; i++) {
-        const weft__product *x = &a->product[i];
-        sum += x->calls * m->profile->product_seconds +
-               fmax(2 * x->M * x->N * x->K / m->product_rate, x->bytes / m->profile->element_bytes_per_second);
-    }
+    for (int i = 0; i < a->products; i++)
+        sum += a->product[i].calls * m->profile->product_seconds + product(m, &a->product[i]);
     return sum;
 }
 
@@ -164,26 +168,15 @@ static void add_parts(parts *to, const parts *x, double times)
     for (int i = 0; i < WEFT_LINKS; i++) add_moved(&to->moved[i], x->moved[i], times);
 }
 
-double weft__attention_calls(const weft_profile *profile, int cp, int head_ranks)
-{
-    return (double)cp / head_ranks * profile->attention_seconds;
-}
-
-/* Visible pairs of the micro-batch that a rank of cp has, on average, by its rate; and each call of a kernel. */
 static weft_status open_kind(machine *m, const weft_layer_attention *x, kind *out)
 {
     const weft_profile cp = weft__profile_of_cp(m->profile, m->choice);
-    const weft_cp_problem *p = &x->problem;
     weft_cp_options o = weft_plan_options(m->ask, m->choice).cp;
     o.profile = &cp;
     *out = (kind){.first = x->first_layer, .last = x->last_layer};
-    WEFT_TRY(weft_cp_cost_of(&out->cp, p, &o, m->choice->cp));
-    const double area = weft_model_sequence_area(m->ask->config, p->T, p->mask.left >= 0);
-    const double pairs = (double)p->B * area / m->choice->cp;
-    const double calls = weft__attention_calls(m->profile, m->choice->cp, out->cp.head_ranks);
-    const double seconds = 2.0 * pairs * p->H * (p->D + p->Dv) / m->profile->flops_per_second[p->prec];
-    out->attention[0] = seconds + calls;
-    out->attention[1] = seconds * m->profile->backward_factor + calls;
+    WEFT_TRY(weft_cp_cost_of(&out->cp, &x->problem, &o, m->choice->cp));
+    out->attention[0] = out->cp.attention_forward + out->cp.calls;
+    out->attention[1] = out->cp.attention_backward + out->cp.calls;
     return WEFT_OK;
 }
 
@@ -329,6 +322,14 @@ static void add_dp_moved(weft_plan_time *out, weft__exchange x, double times)
     out->moving[WEFT_LINK_DP] += times * x.seconds;
 }
 
+/* What shows of an exchange under computing: its last part at least, what takes longer, and of the rest what the rank's
+ * own core moves. */
+static double under(const machine *m, double seconds, double computing, double last)
+{
+    const double shown = fmax(last * seconds, seconds - computing);
+    return shown + m->profile->unhidden_share * (seconds - shown);
+}
+
 /* Sums begin range by range while the backward pass of the last micro-batch goes on (with ZeRO 2 and 3 of each); the
  * last range, which on the first stage is the embedding's, has nothing to hide under. */
 static void add_sums(const machine *m, const pipeline *p, double params, weft_plan_time *out)
@@ -341,7 +342,7 @@ static void add_sums(const machine *m, const pipeline *p, double params, weft_pl
     const double last = fmax(embedding, (params - embedding) / (layers + 1)) / params;
     const weft__exchange x = all_of(m, params, m->system.gradients);
     const double seconds = ways * x.seconds;
-    const double shown = m->ask->overlap_gradients ? fmax(last * seconds, seconds - backward) : seconds;
+    const double shown = m->ask->overlap_gradients ? under(m, seconds, backward, last) : seconds;
     const double added = (x.node + x.link) / m->profile->memory_bytes_per_second;
     out->seconds[WEFT_TIME_DP] += times * (shown + added);
     add_dp_moved(out, x, times * ways);
@@ -352,14 +353,14 @@ static void add_sums(const machine *m, const pipeline *p, double params, weft_pl
 static void add_weights(const machine *m, const pipeline *p, double params, weft_plan_time *out)
 {
     const weft__exchange x = all_of(m, params, m->system.weights);
-    const double layers = fmax(1, (double)(m->ask->config->L / m->choice->pp)), first = x.seconds / layers;
+    const double layers = fmax(1, (double)(m->ask->config->L / m->choice->pp));
     if (m->choice->zero == 3) {
-        const double forward = fmax(first, x.seconds - total(&p->busiest.forward));
-        const double backward = fmax(first, x.seconds - total(&p->busiest.backward));
+        const double forward = under(m, x.seconds, total(&p->busiest.forward), 1 / layers);
+        const double backward = under(m, x.seconds, total(&p->busiest.backward), 1 / layers);
         out->seconds[WEFT_TIME_DP] += (double)m->micros * (forward + backward);
         add_dp_moved(out, x, 2 * (double)m->micros);
     } else if (m->choice->zero > 0) {
-        out->seconds[WEFT_TIME_DP] += fmax(first, x.seconds - out->seconds[WEFT_TIME_OPTIMIZER]);
+        out->seconds[WEFT_TIME_DP] += under(m, x.seconds, out->seconds[WEFT_TIME_OPTIMIZER], 1 / layers);
         add_dp_moved(out, x, 1);
     }
 }

@@ -5,7 +5,6 @@
  * alike; of the repeats the median counts, of the ranks the slowest, because the others wait for it. */
 #include "train/attention_alone.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { WARM_UP = 2, REPEATS_MIN = 3, REPEATS_MANY = 9, REPEATS_MAX = WEFT_BENCH_REPEATS_MAX, WAYS_MAX = 2 };
@@ -182,12 +181,6 @@ static void figures_of(const bench *b, const sample *x, int P, double f[FIGURES]
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static weft_status settle_way(const bench *b, const way *w, weft_layer_way *out)
 {
     int P = weft_comm_size(b->c->comm);
@@ -201,8 +194,7 @@ static weft_status settle_way(const bench *b, const way *w, weft_layer_way *out)
     for (int i = 0; i < b->repeats; i++) figures_of(b, all + i, P, f[i]);
     for (int k = 0; k < FIGURES; k++) {
         for (int i = 0; i < b->repeats; i++) one[i] = f[i][k];
-        qsort(one, (size_t)b->repeats, sizeof *one, by_value);
-        median[k] = weft_unsigned_nan(one[b->repeats / 2]); /* a rank without work takes 0 of 0 seconds */
+        median[k] = weft_unsigned_nan(weft_sorted(one, b->repeats)); /* a rank without work takes 0 of 0 seconds */
     }
     *out = (weft_layer_way){.name = w->name,
                             .seconds = median[SECONDS],
@@ -219,6 +211,16 @@ static weft_status settle_way(const bench *b, const way *w, weft_layer_way *out)
     return WEFT_OK;
 }
 
+static weft_status plan_seconds(const bench *b, double *seconds)
+{
+    weft_cp_cost x;
+    if (!b->c->run->cp.profile) return WEFT_OK;
+    WEFT_TRY(weft_cp_cost_of(&x, &b->c->problem, &b->c->run->cp, weft_comm_size(b->c->comm)));
+    *seconds = x.attention_forward + x.attention_backward + 2 * x.calls + x.exposed_forward + x.exposed_backward +
+               x.uneven_forward + x.uneven_backward;
+    return WEFT_OK;
+}
+
 static weft_status settle(bench *b, weft_layer_bench *out)
 {
     int64_t pool = (int64_t)weft_cp_pool_bytes(b->plan);
@@ -230,6 +232,7 @@ static weft_status settle(bench *b, weft_layer_bench *out)
     out->bytes = b->sent[0];
     out->messages = b->sent[1];
     out->pool_bytes = (size_t)pool;
+    WEFT_TRY(weft_agree(b->c->comm, plan_seconds(b, &out->planned_seconds)));
     weft_cp_describe(b->plan, &out->plan);
     return WEFT_OK;
 }

@@ -26,6 +26,12 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double weft_sorted(double *x, int64_t n)
+{
+    qsort(x, (size_t)n, sizeof *x, ascending);
+    return x[n / 2];
+}
+
 weft_kernel_figures weft__figures(const weft__sample *x, int n, double operations)
 {
     double seconds[WEFT__REPEATS_MAX], roofs[WEFT__REPEATS_MAX], share[WEFT__REPEATS_MAX];
@@ -34,12 +40,10 @@ weft_kernel_figures weft__figures(const weft__sample *x, int n, double operation
         roofs[i] = x[i].roof;
         share[i] = x[i].roof > 0 ? operations / x[i].seconds / x[i].roof : 0;
     }
-    qsort(seconds, (size_t)n, sizeof *seconds, ascending);
-    qsort(roofs, (size_t)n, sizeof *roofs, ascending);
-    qsort(share, (size_t)n, sizeof *share, ascending);
-    double median = seconds[n / 2], highest = roofs[n - 1];
-    return (weft_kernel_figures){.seconds = median, .flops = operations / median, .roof = roofs[n / 2],
-                                 .share = share[n / 2], .best = highest > 0 ? operations / seconds[0] / highest : 0,
+    const double median = weft_sorted(seconds, n), roof = weft_sorted(roofs, n), highest = roofs[n - 1];
+    return (weft_kernel_figures){.seconds = median, .flops = operations / median, .roof = roof,
+                                 .share = weft_sorted(share, n),
+                                 .best = highest > 0 ? operations / seconds[0] / highest : 0,
                                  .spread = (seconds[3 * n / 4] - seconds[n / 4]) / median};
 }
 

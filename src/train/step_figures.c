@@ -1,7 +1,6 @@
 /* step_figures.c — what the steps of all ranks come to: a step lasts as long as on its slowest rank. */
 #include "train/step_bench.h"
 
-#include <stdlib.h>
 
 typedef struct share { /* of one rank: means over its steps */
     double seconds, part[WEFT_PARTS], flight, exposed, peak, file;
@@ -22,19 +21,13 @@ static share mean_of(const weft_engine *e, const weft__step_samples *s)
     return m;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static weft_status time_steps(const weft_engine *e, const weft__step_samples *s, weft_step_bench *out)
 {
     double seconds[WEFT__STEP_SAMPLES];
     for (int i = 0; i < s->n; i++) seconds[i] = s->x[i].seconds;
     WEFT_TRY(weft_all_reduce(e->mesh.all, seconds, s->n, WEFT_F64, WEFT_MAX));
     for (int i = 0; i < s->n; i++) out->seconds += seconds[i] / s->n;
-    qsort(seconds, (size_t)s->n, sizeof *seconds, ascending);
+    weft_sorted(seconds, s->n);
     out->spread = (seconds[3 * s->n / 4] - seconds[s->n / 4]) / out->seconds;
     return WEFT_OK;
 }

@@ -346,6 +346,8 @@ void weft_report_stage(const weft_report *r, const char *text);
 weft_status weft_report_share(weft_comm *comm, weft_report *r);
 
 enum { WEFT_BENCH_REPEATS_MAX = 15 };
+/* Puts x[n], n >= 1, into ascending order and gives the median, the upper of two. LOCAL */
+double weft_sorted(double *x, int64_t n);
 
 /* One attention layer, forward and backward, timed for `weft bench cp`. */
 typedef enum weft_layer_against { /* with what it is compared; the order of --against */
@@ -368,6 +370,7 @@ typedef struct weft_layer_bench {
     weft_layer_way way[2];
     int64_t bytes, messages; /* of all ranks, per layer */
     size_t pool_bytes;       /* of the rank with most */
+    double planned_seconds;  /* by the run's profile (weft_cp_cost_of); 0: it has none */
     weft_text plan;          /* the caller frees it */
 } weft_layer_bench;
 /* The made case of run->o->make on the ranks of the world; under MPI by callback and by helper thread in turn, or only

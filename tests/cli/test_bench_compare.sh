@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 case='T=120 H=2/2 D=8 causal'
 
-good bench cp --cp 2 --threads 1 --make "$case" --repeats 1 --layouts zigzag,contiguous --format jsonl
+good bench cp --cp 2 --threads 1 --make "$case" --repeats 1 --layouts zigzag,contiguous --format jsonl --profile laptop
 python3 - "$tmp/stdout" <<'PY' || fail "bench cp: the comparison's numbers do not agree"
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
@@ -19,6 +19,7 @@ assert len(best) == 1 and best[0]["ratio"] == 1 and best[0]["seconds"] == min(r[
 row = 2 * 8 * 4  # bytes of K or V of a token: heads, elements, fp32
 half = 60 * 2 * row  # K,V of a rank, or the sums of their gradients
 for r in rows:
+    assert 0 < r["planned_seconds"] < 1, r
     assert r["ranks"] == 2 and abs(r["ratio"] - r["seconds"] / best[0]["seconds"]) < 1e-3, r
     assert 0 <= r["exposed"] <= r["seconds"] and abs(r["exposed_share"] - r["exposed"] / r["seconds"]) < 1e-4, r
     if r["strategy"] in ("pcp", "ring"):  # K,V forward and again backward, sums home; of both ranks
@@ -30,6 +31,7 @@ PY
 good bench cp --cp 3 --threads 1 --make "$case" --repeats 1 --strategies ring,ulysses --no-async-cp-comm
 [ "$(grep -c 'zigzag *off' "$tmp/stdout")" = 1 ] && ! grep -q 'zigzag *on' "$tmp/stdout" ||
   fail "--no-async-cp-comm: $(cat "$tmp/stdout")"
+grep -Eq '^\* ring +zigzag +off +[0-9.]+ +- ' "$tmp/stdout" || fail "planned without a profile: $(cat "$tmp/stdout")"
 grep -q '^\* *ring ' "$tmp/stdout" && grep -q '^ulysses, zigzag: refused: ' "$tmp/stdout" ||
   fail "a strategy that cannot run is not said: $(cat "$tmp/stdout")"
 for format in md csv; do

@@ -16,7 +16,8 @@ static const weft_clock *counting(double *sum)
 
 static weft_charge rates(const weft_clock *clock)
 {
-    return (weft_charge){clock, {1e3, 2e3, 4e3, 8e3}, 2.5, 1e6};
+    return (weft_charge){.clock = clock, .flops_per_second = {1e3, 2e3, 4e3, 8e3}, .backward_factor = 2.5,
+                         .memory_bytes_per_second = 1e6};
 }
 
 static void *const nowhere = (void *)16; /* not mapped */
@@ -54,6 +55,28 @@ static void attention_is_charged_by_visible_pairs(void **state)
     assert_int_equal(polls, 2 * WEFT_PREC_COUNT);
 }
 
+/* Of each pair besides its operations; and where the mask cuts a block, keys in vain, not more than the block has. */
+static void pairs_and_edges_are_charged(void **state)
+{
+    (void)state;
+    double sum = 0;
+    weft_charge r = rates(counting(&sum));
+    r.pair_seconds[WEFT_PREC_F32] = 0.25, r.edge_keys = 2;
+    weft_kern kern;
+    assert_ok(weft_kern_init_charge(&kern, &r));
+    const weft_attn_desc d = {.H = 3, .Hkv = 1, .D = 8, .Dv = 6, .group = 3, .scale = 1, .mask = {true, -1, -1, 0}};
+    const weft_attn_run run = {.threads = 1, .charge = kern.charge};
+    const weft_attn_pair pairs[] = {{0, 33, 0, 1, 1, 0, 33, 0, 1, 1, 0, 0},  /* cut: 2 keys more in each row */
+                                    {33, 5, 100, 1, 1, 33, 7, 10, 1, 1, 0, 0}, /* visible as a whole */
+                                    {0, 2, 0, 1, 1, 0, 2, 0, 1, 1, 0, 0},    /* cut, with one key that is not visible */
+                                    {0, 4, 0, 1, 1, 0, 4, 50, 1, 1, 0, 0}};  /* behind the mask */
+    const double computed = (33.0 * 34 / 2 + 66) + 35 + 4;
+    kern.op[WEFT_PREC_F32].attn.forward(&d, &(weft_attn_fwd_io){nowhere, nowhere, nowhere, 24, 8, 6, nowhere, nowhere,
+                                                                nowhere, 0}, pairs, 4, &run);
+    const double want = computed * 3 * (2.0 * (8 + 6) / 2e3 + 0.25);
+    assert_at_most(fabs(sum - want), 1e-12 * want);
+}
+
 static void rates_must_be_positive(void **state)
 {
     (void)state;
@@ -72,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_charged_by_visible_pairs),
+        cmocka_unit_test(pairs_and_edges_are_charged),
         cmocka_unit_test(rates_must_be_positive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

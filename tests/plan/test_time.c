@@ -147,6 +147,62 @@ static void small_products_wait_for_memory(void **state)
     near(time_of(&p, &a, &alone).seconds[WEFT_TIME_PRODUCTS] - slow, (8 * 12 + 3) * 1e-3, 1e-9, "calls");
 }
 
+/* ... or comes on top of it, where the profile says that the machine does one after the other. */
+static void operands_may_move_besides_the_operations(void **state)
+{
+    (void)state;
+    const weft_model_config c = model();
+    const weft_plan_ask a = ask_of(&c, 1024, 1);
+    weft_profile p = nothing_takes_time();
+    p.product_flops_per_second[WEFT_PREC_BF16] = 1e12;
+    const double operations = time_of(&p, &a, &alone).seconds[WEFT_TIME_PRODUCTS];
+    p.product_bytes_per_second = 1e10;
+    const double both = time_of(&p, &a, &alone).seconds[WEFT_TIME_PRODUCTS];
+    p.product_flops_per_second[WEFT_PREC_BF16] = never;
+    near(both, operations + time_of(&p, &a, &alone).seconds[WEFT_TIME_PRODUCTS], 1e-12, "operations and bytes");
+    assert_true(both > 1.05 * operations);
+}
+
+/* What a pair takes besides its operations, and keys in vain where a row ends: once, twice with a window. */
+static void pairs_and_edges_take_time(void **state)
+{
+    (void)state;
+    weft_model_config c = model();
+    const weft_plan_ask a = ask_of(&c, 1000, 1);
+    weft_profile p = nothing_takes_time();
+    p.attention_pair_seconds[WEFT_PREC_BF16] = 1e-9;
+    const double layers = 8 * 8 * (1 + 2.5), area = 1000.0 * 1001 / 2; /* L, H, both directions */
+    near(time_of(&p, &a, &alone).seconds[WEFT_TIME_ATTENTION], layers * area * 1e-9, 1e-12, "pairs");
+    p.attention_edge_keys = 60;
+    near(time_of(&p, &a, &alone).seconds[WEFT_TIME_ATTENTION], layers * (area + 60 * 1000) * 1e-9, 1e-12, "edges");
+    c.window = 101; /* a query sees itself and 100 keys before it */
+    near(time_of(&p, &a, &alone).seconds[WEFT_TIME_ATTENTION],
+         layers * (100.0 * 101 / 2 + 900 * 101 + 2 * 60 * 1000) * 1e-9, 1e-3, "two edges"); /* the area by 32 samples */
+}
+
+/* A rank whose own core moves its messages hides nothing of them; one with half an adapter half of it. */
+static void what_a_core_moves_hides_under_nothing(void **state)
+{
+    (void)state;
+    const weft_model_config c = model();
+    const weft_plan_ask a = ask_of(&c, 65536, 2);
+    weft_layout_choice cp = alone, dp = alone;
+    cp.cp = 2, cp.strategy = "ring", dp.dp = 2, dp.zero = 0;
+    weft_profile p = usual();
+    const weft_plan_time hidden[] = {time_of(&p, &a, &cp), time_of(&p, &a, &dp)};
+    p.unhidden_share = 0.5;
+    const weft_plan_time half[] = {time_of(&p, &a, &cp), time_of(&p, &a, &dp)};
+    p.unhidden_share = 1;
+    const weft_plan_time all[] = {time_of(&p, &a, &cp), time_of(&p, &a, &dp)};
+    const weft_time_part part[] = {WEFT_TIME_CP, WEFT_TIME_DP};
+    for (int i = 0; i < 2; i++) {
+        const double h = hidden[i].seconds[part[i]], x = all[i].seconds[part[i]];
+        near(half[i].seconds[part[i]], (h + x) / 2, 1e-9, weft_time_name(part[i]));
+        assert_true(x > 1.5 * h);
+    }
+    near(all[0].seconds[WEFT_TIME_CP], all[0].moving[WEFT_LINK_CP], 1e-9, "cp shows whole");
+}
+
 /* ---- moving -------------------------------------------------------------------------------------------------- */
 
 /* All shares are equal, so a rank's bytes are the mean: those of theory c1 in the harness's arithmetic. */
@@ -316,6 +372,9 @@ int main(void)
         cmocka_unit_test(ranks_share_the_work),
         cmocka_unit_test(recomputation_repeats_its_products),
         cmocka_unit_test(small_products_wait_for_memory),
+        cmocka_unit_test(operands_may_move_besides_the_operations),
+        cmocka_unit_test(pairs_and_edges_take_time),
+        cmocka_unit_test(what_a_core_moves_hides_under_nothing),
         cmocka_unit_test(cp_bytes_are_those_of_the_formulas),
         cmocka_unit_test(tp_bytes_are_those_of_the_formulas),
         cmocka_unit_test(dp_bytes_are_those_of_the_formulas),

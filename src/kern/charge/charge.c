@@ -1,12 +1,14 @@
-/* charge.c — kernels that compute nothing and touch no memory: they only charge the time that the work would take to a
- * clock. With them the simulator runs the real context-parallel code at sizes that no machine here has.
+/* charge.c — kernels that compute nothing and touch no memory: they only charge the time that the work would take to
+ * a clock. With them the simulator runs the real context-parallel code at sizes that no machine here has.
  *
- * Attention: visible pairs x H x 2 (D + Dv) operations forward, at the rate of the precision; backward_factor times as
- * long backward. Copies, sums and the like: bytes read and written, at the rate of memory. Not charged, because they
+ * Attention: visible pairs x H x 2 (D + Dv) operations forward, at the rate of the precision, and what each pair takes
+ * besides; where a mask cuts a block, every row of it computes a few keys in vain. backward_factor times as long
+ * backward. Copies, sums and the like: bytes read and written, at the rate of memory. Not charged, because they
  * are O(rows) where attention is O(rows^2): starting and finishing a row's state, delta.
  * Operations of a model outside attention have no such form; their entries are NULL. */
 #include "kern/kern_impl.h"
 
+#include <math.h>
 #include <string.h>
 
 static void charge(const weft_attn_run *run, double seconds)
@@ -17,12 +19,21 @@ static void charge(const weft_attn_run *run, double seconds)
 
 /* ---- attention ------------------------------------------------------------------------------------------ */
 
+/* Visible pairs and those that are computed in vain: rows of a block that the mask cuts run over its edge, as far as
+ * the block goes. */
+static double computed(const weft_attn_run *run, const weft_mask *mask, const weft_attn_pair *pair)
+{
+    const double area = (double)weft_attn_area(mask, pair), all = (double)pair->nq * (double)pair->nk;
+    return area > 0 ? area + fmin((double)pair->nq * run->charge->edge_keys, all - area) : 0;
+}
+
 static void work(const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n, const weft_attn_run *run, weft_prec p,
                  double factor)
 {
-    double area = 0;
-    for (int64_t i = 0; i < n; i++) area += (double)weft_attn_area(&d->mask, &pairs[i]);
-    charge(run, factor * area * d->H * 2.0 * (d->D + d->Dv) / run->charge->flops_per_second[p]);
+    const double one = 2.0 * (d->D + d->Dv) / run->charge->flops_per_second[p] + run->charge->pair_seconds[p];
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += computed(run, &d->mask, &pairs[i]);
+    charge(run, factor * sum * d->H * one);
     if (run->poll) run->poll(run->poll_ud);
 }
 
