@@ -7,7 +7,7 @@ weft_status weft_rates_latency(weft_rates *b, double *seconds)
 {
     int rank = weft_comm_rank(b->comm);
     char message[8] = {0};
-    double least = 0;
+    weft_series took = {0};
     for (int i = 0; i < b->repeats && rank < 2; i++) {
         double begin = weft_rates_now(b);
         for (int n = 0; n < PINGS; n++)
@@ -21,13 +21,13 @@ weft_status weft_rates_latency(weft_rates *b, double *seconds)
                                         &req));
                 WEFT_TRY(weft_wait(&req));
             }
-        weft_rates_best(&least, (weft_rates_now(b) - begin) / (2 * PINGS));
+        weft_rates_took(&took, (weft_rates_now(b) - begin) / (2 * PINGS));
     }
-    *seconds = least;
+    *seconds = weft_rates_median(&took);
     return weft_broadcast(b->comm, seconds, sizeof *seconds, 0);
 }
 
-weft_status weft_rates_exchange(weft_rates *b, int peers, size_t bytes, const char *from, char *to, weft_req *req)
+weft_status weft_rates_start(weft_rates *b, int peers, size_t bytes, const char *from, char *to, weft_req *req)
 {
     int P = weft_comm_size(b->comm), rank = weft_comm_rank(b->comm);
     for (int k = 1; k <= peers; k++)
@@ -36,6 +36,12 @@ weft_status weft_rates_exchange(weft_rates *b, int peers, size_t bytes, const ch
     for (int k = 1; k <= peers; k++)
         WEFT_TRY(weft_isend(b->comm, from, bytes, (rank + k) % P, TAG_DATA, WEFT_MEM_HOST, NULL,
                             &req[peers + k - 1]));
+    return WEFT_OK;
+}
+
+weft_status weft_rates_exchange(weft_rates *b, int peers, size_t bytes, const char *from, char *to, weft_req *req)
+{
+    WEFT_TRY(weft_rates_start(b, peers, bytes, from, to, req));
     return weft_wait_all(req, 2 * peers);
 }
 

@@ -1,32 +1,38 @@
 /* profile_rates.c — how fast this rank computes: attention, matrix products, and what touches every element once.
  *
- * A call costs something whatever its size, so two sizes are timed: with t = s + work / rate, they give the rate that
- * large work reaches, and s. The small one is small enough to be nearly all s. */
+ * A figure is the median of some repetitions: a step is long, and meets the disturbances that a lucky repetition
+ * escapes. Where the time of a kernel is a sum of terms, as many shapes are timed as there are terms, such that each
+ * weighs in one of them:
+ *   a call      s + work / rate                               large work and, nearly all s, few rows
+ *   attention   pairs (2 (D + Dv) / rate + of a pair)         a large head and a small one
+ *               and keys in vain at an edge of the mask       a causal mask and a full one
+ *   products    operations / rate + bytes / their rate        a square and a layer's thin matrices */
 #include "cli/profile_rates.h"
 
-enum { HEADS = 2, SIZE = 128, ROWS_MAX = 4096, ROWS_SMALL = 8, SIDE = 256, SIDE_MAX = 2048, SIDE_SMALL = 16 };
-static const double long_enough = 0.05;    /* seconds that a measurement of large work should take, */
-static const double short_enough = 0.002;  /* and one of many small pieces */
+#include <math.h>
 
-void weft_rates_best(double *least, double seconds)
+enum { HEADS = 2, HEAD = 128, HEAD_SMALL = 32, ROWS_MAX = 4096, ROWS_EDGE = 512, ROWS_SMALL = 8 };
+enum { SIDE = 256, SIDE_MAX = 2048, SIDE_SMALL = 16, THIN_ROWS = 4096, THIN_OUT = 1024, THIN_IN = 256 };
+static const double long_enough = 0.05;    /* seconds that a measurement of large work should take, */
+static const double short_enough = 0.002;  /* one of many small pieces, */
+static const double edge_enough = 0.05;    /* and one of two that are compared: some slices of a shared core */
+
+void weft_rates_took(weft_series *s, double seconds)
 {
-    if (*least == 0 || seconds < *least) *least = seconds;
+    if (s->n < WEFT_BENCH_REPEATS_MAX) s->seconds[s->n++] = seconds;
 }
+
+double weft_rates_median(weft_series *s) { return s->n > 0 ? weft_sorted(s->seconds, s->n) : 0; }
 
 static weft_status make_rows(weft_rates *b, weft_dtype t, int64_t n, void **out)
 {
     return weft_bench_numbers(b->arena, t, n, "bench rows", out);
 }
 
-typedef struct line { double rate, start; } line; /* t = start + work / rate */
-
-static line solve(double work, double seconds, double small_work, double small_seconds)
+/* t = start + work / rate, where the work of the small piece is done at the rate of the large one. */
+static double start_of(double rate, double small_work, double small_seconds)
 {
-    line l = {.rate = work / seconds};
-    if (seconds > small_seconds && work > small_work) l.rate = (work - small_work) / (seconds - small_seconds);
-    l.start = small_seconds - small_work / l.rate;
-    if (l.start < 0) l.start = 0;
-    return l;
+    return fmax(0, small_seconds - small_work / rate);
 }
 
 /* All ranks stop together. */
@@ -40,25 +46,27 @@ static weft_status all_took(weft_rates *b, double seconds, bool *enough)
 
 /* ---- attention --------------------------------------------------------------------------------------------- */
 
-typedef struct attention { /* a full mask over n rows */
+typedef struct attention { /* n rows */
     weft_attn_desc desc;
     weft_attn_run run;
     weft_attn_fwd_io forward;
     weft_attn_bwd_io backward;
+    weft_attn_pair pair;
     int64_t n;
-    double seconds[2]; /* forward, backward */
 } attention;
 
-static double operations(int64_t n) { return 2.0 * (double)n * (double)n * HEADS * 2 * SIZE; } /* of forward */
+static double pairs_of(const attention *a) { return (double)HEADS * (double)weft_attn_area(&a->desc.mask, &a->pair); }
+static double operations(const attention *a) { return pairs_of(a) * 2 * (a->desc.D + a->desc.Dv); } /* of forward */
 
-static weft_status prepare(weft_rates *b, weft_prec prec, int64_t n, attention *a)
+static weft_status prepare(weft_rates *b, weft_prec prec, int head, int64_t n, attention *a)
 {
     weft_dtype c = weft_prec_compute(prec), r = weft_prec_real(prec);
-    int64_t ld = HEADS * SIZE;
+    int64_t ld = HEADS * head;
     void *x[4], *sum[4], *row[3], *work;
-    *a = (attention){.desc = {.H = HEADS, .Hkv = HEADS, .D = SIZE, .Dv = SIZE, .group = 1, .scale = 0.088,
-                              .mask = {false, -1, -1, 0}},
-                     .run = {.threads = b->ctx->threads}, .n = n};
+    *a = (attention){.desc = {.H = HEADS, .Hkv = HEADS, .D = head, .Dv = head, .group = 1,
+                              .scale = 1 / sqrt((double)head), .mask = {false, -1, -1, 0}},
+                     .run = {.threads = b->ctx->threads}, .n = n,
+                     .pair = {.nq = n, .q_run = 1, .q_step = 1, .nk = n, .k_run = 1, .k_step = 1}};
     for (int i = 0; i < 4; i++) WEFT_TRY(make_rows(b, c, n * ld, &x[i]));
     for (int i = 0; i < 4; i++)
         WEFT_TRY(weft_arena_zalloc(b->arena, n * ld, weft_dtype_size(r), "bench rows", &sum[i]));
@@ -86,90 +94,188 @@ static weft_status prepare(weft_rates *b, weft_prec prec, int64_t n, attention *
     return WEFT_OK;
 }
 
-static const weft_attn_pair *pair_of(const attention *a, weft_attn_pair *pair)
-{
-    *pair = (weft_attn_pair){.nq = a->n, .q_run = 1, .q_step = 1, .nk = a->n, .k_run = 1, .k_step = 1};
-    return pair;
-}
+typedef struct timed { double operations, pairs, seconds[2]; } timed; /* forward, backward */
 
-static void run_once(weft_rates *b, weft_prec prec, attention *a)
+static void run_once(weft_rates *b, weft_prec prec, attention *a, weft_series took[2])
 {
     const weft_attn_ops *ops = &b->kern.op[prec].attn;
-    weft_attn_pair pair;
     ops->start(&a->desc, a->forward.acc, a->forward.m, a->forward.l, a->n);
     double begin = weft_rates_now(b);
-    ops->forward(&a->desc, &a->forward, pair_of(a, &pair), 1, &a->run);
+    ops->forward(&a->desc, &a->forward, &a->pair, 1, &a->run);
     double middle = weft_rates_now(b);
-    ops->backward(&a->desc, &a->backward, &pair, 1, &a->run);
-    weft_rates_best(&a->seconds[0], middle - begin);
-    weft_rates_best(&a->seconds[1], weft_rates_now(b) - middle);
+    ops->backward(&a->desc, &a->backward, &a->pair, 1, &a->run);
+    weft_rates_took(&took[0], middle - begin);
+    weft_rates_took(&took[1], weft_rates_now(b) - middle);
+}
+
+static weft_status attention_of(weft_rates *b, weft_prec prec, int head, int64_t n, timed *out)
+{
+    attention a;
+    weft_series took[2] = {0};
+    weft_mark mark = weft_arena_mark(b->arena);
+    WEFT_TRY(weft_agree(b->comm, prepare(b, prec, head, n, &a)));
+    for (int i = 0; i < b->repeats; i++) run_once(b, prec, &a, took);
+    *out = (timed){operations(&a), pairs_of(&a), {weft_rates_median(&took[0]), weft_rates_median(&took[1])}};
+    weft_arena_release(b->arena, mark);
+    return WEFT_OK;
 }
 
 /* Twice the rows until it takes long enough. */
-static weft_status attention_large(weft_rates *b, weft_prec prec, attention *a)
+static weft_status attention_large(weft_rates *b, weft_prec prec, int head, timed *out)
 {
     bool enough = false;
     for (int64_t n = 128; n <= ROWS_MAX && !enough; n *= 2) {
-        weft_mark mark = weft_arena_mark(b->arena);
-        WEFT_TRY(weft_agree(b->comm, prepare(b, prec, n, a)));
-        for (int i = 0; i < b->repeats; i++) run_once(b, prec, a);
-        weft_arena_release(b->arena, mark);
-        WEFT_TRY(all_took(b, a->seconds[0], &enough));
+        WEFT_TRY(attention_of(b, prec, head, n, out));
+        WEFT_TRY(all_took(b, out->seconds[0], &enough));
     }
     return WEFT_OK;
 }
 
-/* Seconds of one forward call of few rows, of many one after the other. */
-static weft_status attention_small(weft_rates *b, weft_prec prec, double *least)
+/* One forward call, of as many as take `least` seconds. */
+static double forward_call(weft_rates *b, weft_prec prec, attention *a, double least)
 {
     const weft_attn_ops *ops = &b->kern.op[prec].attn;
+    double begin = weft_rates_now(b), took;
+    int64_t calls = 0;
+    do {
+        ops->start(&a->desc, a->forward.acc, a->forward.m, a->forward.l, a->n);
+        ops->forward(&a->desc, &a->forward, &a->pair, 1, &a->run);
+        took = weft_rates_now(b) - begin;
+        calls++;
+    } while (took < least);
+    return took / (double)calls;
+}
+
+/* Seconds of one forward call of few rows, and their operations. */
+static weft_status attention_small(weft_rates *b, weft_prec prec, double *work, double *seconds)
+{
     weft_mark mark = weft_arena_mark(b->arena);
-    weft_attn_pair pair;
     attention a;
-    WEFT_TRY(weft_agree(b->comm, prepare(b, prec, ROWS_SMALL, &a)));
-    for (int i = 0; i < b->repeats; i++) {
-        double begin = weft_rates_now(b), took;
-        int64_t calls = 0;
-        do {
-            ops->start(&a.desc, a.forward.acc, a.forward.m, a.forward.l, a.n);
-            ops->forward(&a.desc, &a.forward, pair_of(&a, &pair), 1, &a.run);
-            took = weft_rates_now(b) - begin;
-            calls++;
-        } while (took < short_enough);
-        weft_rates_best(least, took / (double)calls);
-    }
+    weft_series took = {0};
+    WEFT_TRY(weft_agree(b->comm, prepare(b, prec, HEAD, ROWS_SMALL, &a)));
+    for (int i = 0; i < b->repeats; i++) weft_rates_took(&took, forward_call(b, prec, &a, short_enough));
+    *work = operations(&a), *seconds = weft_rates_median(&took);
     weft_arena_release(b->arena, mark);
     return WEFT_OK;
+}
+
+/* A pair takes the same time under both masks; what a causal one takes beyond its pairs are keys in vain, a few for
+ * each row. In turns, because clocks drift. */
+static weft_status attention_edge(weft_rates *b, double *keys)
+{
+    weft_mark mark = weft_arena_mark(b->arena);
+    attention a;
+    weft_series in_vain = {0};
+    WEFT_TRY(weft_agree(b->comm, prepare(b, WEFT_PREC_F32, HEAD, ROWS_EDGE, &a)));
+    for (int i = 0; i < b->repeats; i++) {
+        a.desc.mask.causal = false;
+        const double full = pairs_of(&a), seconds = forward_call(b, WEFT_PREC_F32, &a, edge_enough);
+        a.desc.mask.causal = true;
+        const double computed = forward_call(b, WEFT_PREC_F32, &a, edge_enough) / seconds * full;
+        weft_rates_took(&in_vain, (computed - pairs_of(&a)) / (HEADS * (double)a.n));
+    }
+    *keys = fmax(0, weft_rates_median(&in_vain));
+    weft_arena_release(b->arena, mark);
+    return WEFT_OK;
+}
+
+/* ---- attention under an exchange ------------------------------------------------------------------------------ */
+
+static void move_on(void *world) { weft_progress(world); }
+
+static double forward_calls(weft_rates *b, attention *a, int64_t n)
+{
+    const double begin = weft_rates_now(b);
+    for (int64_t i = 0; i < n; i++) forward_call(b, WEFT_PREC_F32, a, 0);
+    return weft_rates_now(b) - begin;
+}
+
+/* One after the other, then both at once: computing of about twice the time of the exchange. */
+static weft_status unhidden_once(weft_rates *b, attention *a, size_t bytes, const char *from, char *to, weft_req *req,
+                                 weft_series *share)
+{
+    WEFT_TRY(weft_barrier(b->comm));
+    double begin = weft_rates_now(b);
+    WEFT_TRY(weft_rates_exchange(b, 1, bytes, from, to, req));
+    const double moving = weft_rates_now(b) - begin;
+    const int64_t calls = 1 + (int64_t)(2 * moving / fmax(forward_call(b, WEFT_PREC_F32, a, 0), moving / 1000));
+    const double computing = forward_calls(b, a, calls);
+    WEFT_TRY(weft_barrier(b->comm));
+    begin = weft_rates_now(b);
+    WEFT_TRY(weft_rates_start(b, 1, bytes, from, to, req));
+    forward_calls(b, a, calls);
+    WEFT_TRY(weft_wait_all(req, 2));
+    weft_rates_took(share, fmin(1, fmax(0, (weft_rates_now(b) - begin - computing) / moving)));
+    return WEFT_OK;
+}
+
+weft_status weft_rates_unhidden(weft_rates *b, size_t bytes, const char *from, char *to, weft_req *req, double *share)
+{
+    weft_mark mark = weft_arena_mark(b->arena);
+    attention a;
+    weft_series all = {0};
+    WEFT_TRY(weft_agree(b->comm, prepare(b, WEFT_PREC_F32, HEAD, ROWS_EDGE, &a)));
+    a.run.poll = move_on, a.run.poll_ud = weft_comm_world(b->comm);
+    for (int i = 0; i < b->repeats; i++) WEFT_TRY(unhidden_once(b, &a, bytes, from, to, req, &all));
+    *share = weft_rates_median(&all);
+    weft_arena_release(b->arena, mark);
+    return WEFT_OK;
+}
+
+/* ---- attention alone -------------------------------------------------------------------------------------------- */
+
+/* Of a pair: operations / rate + x, by two sizes of heads. A small head that is no slower than a large one, for each
+ * operation, leaves x at 0, and the large one has the rate. */
+static void solve_attention(const timed *large, const timed *small, double *rate, double *of_pair)
+{
+    const double a = large->operations / large->pairs, b = small->operations / small->pairs;
+    const double ta = large->seconds[0] / large->pairs, tb = small->seconds[0] / small->pairs;
+    *rate = large->operations / large->seconds[0], *of_pair = 0;
+    if (!(ta > tb && tb * a > ta * b)) return;
+    *rate = (a - b) / (ta - tb);
+    *of_pair = tb - b / *rate;
 }
 
 static weft_status measure_attention(weft_rates *b, weft_profile *p)
 {
     double seconds[2] = {0, 0};
     for (int i = 0; i < WEFT_PREC_COUNT; i++) {
-        attention a;
-        double small = 0;
-        WEFT_TRY(attention_large(b, (weft_prec)i, &a));
-        WEFT_TRY(attention_small(b, (weft_prec)i, &small));
-        const line l = solve(operations(a.n), a.seconds[0], operations(ROWS_SMALL), small);
-        p->flops_per_second[i] = operations(a.n) / a.seconds[0];
+        timed large, little;
+        double work, took;
+        WEFT_TRY(attention_large(b, (weft_prec)i, HEAD, &large));
+        WEFT_TRY(attention_large(b, (weft_prec)i, HEAD_SMALL, &little));
+        WEFT_TRY(attention_small(b, (weft_prec)i, &work, &took));
+        solve_attention(&large, &little, &p->flops_per_second[i], &p->attention_pair_seconds[i]);
         if (i == WEFT_PREC_F64) continue; /* the reference kernels have figures of their own */
-        if (l.start > p->attention_seconds) p->attention_seconds = l.start;
-        seconds[0] += a.seconds[0], seconds[1] += a.seconds[1];
+        p->attention_seconds = fmax(p->attention_seconds, start_of(p->flops_per_second[i], work, took));
+        for (int k = 0; k < 2; k++) seconds[k] += large.seconds[k] + little.seconds[k];
     }
     p->backward_factor = seconds[1] / seconds[0];
-    return WEFT_OK;
+    return attention_edge(b, &p->attention_edge_keys);
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------- */
 
-/* Of square matrices, of which one is read transposed, as a forward pass does; *least: seconds of one. */
-static weft_status product(weft_rates *b, weft_prec prec, int64_t n, double enough, double *least)
+typedef struct shape { int64_t M, N, K; bool trans_a, trans_b; } shape;
+
+static double product_operations(const shape *x) { return 2.0 * (double)x->M * (double)x->N * (double)x->K; }
+static double product_elements(const shape *x)
+{
+    return (double)x->M * (double)x->K + (double)x->K * (double)x->N + (double)x->M * (double)x->N;
+}
+
+static weft_status product(weft_rates *b, weft_prec prec, const shape *s, double enough, double *seconds)
 {
     const weft_dtype t = weft_prec_compute(prec);
     void *x[3];
-    for (int i = 0; i < 3; i++) WEFT_TRY(make_rows(b, t, n * n, &x[i]));
-    const weft_gemm_args args = {.ab = t, .c = t, .trans_b = true, .M = n, .N = n, .K = n, .A = x[0], .lda = n,
-                                 .B = x[1], .ldb = n, .C = x[2], .ldc = n};
+    weft_series all = {0};
+    weft_mark mark = weft_arena_mark(b->arena);
+    WEFT_TRY(make_rows(b, t, s->M * s->K, &x[0]));
+    WEFT_TRY(make_rows(b, t, s->K * s->N, &x[1]));
+    WEFT_TRY(make_rows(b, t, s->M * s->N, &x[2]));
+    const weft_gemm_args args = {.ab = t, .c = t, .trans_a = s->trans_a, .trans_b = s->trans_b, .M = s->M, .N = s->N,
+                                 .K = s->K, .A = x[0], .lda = s->trans_a ? s->M : s->K, .B = x[1],
+                                 .ldb = s->trans_b ? s->K : s->N, .C = x[2], .ldc = s->N};
     WEFT_TRY(weft_gemm_run(b->gemm, &args, NULL)); /* what is made once for a shape */
     for (int i = 0; i < b->repeats; i++) {
         double begin = weft_rates_now(b), took;
@@ -179,47 +285,66 @@ static weft_status product(weft_rates *b, weft_prec prec, int64_t n, double enou
             took = weft_rates_now(b) - begin;
             calls++;
         } while (took < enough);
-        weft_rates_best(least, took / (double)calls);
+        weft_rates_took(&all, took / (double)calls);
     }
-    return WEFT_OK;
-}
-
-static double product_operations(int64_t n) { return 2.0 * (double)n * (double)n * (double)n; }
-
-/* Twice the side until one takes long enough. */
-static weft_status measure_product(weft_rates *b, weft_prec prec, line *out)
-{
-    double seconds = 0, small = 0;
-    bool enough = false;
-    int64_t n = SIDE / 2;
-    weft_mark mark = weft_arena_mark(b->arena);
-    WEFT_TRY(weft_agree(b->comm, product(b, prec, SIDE_SMALL, short_enough, &small)));
-    while (n < SIDE_MAX && !enough) {
-        weft_arena_release(b->arena, mark);
-        n *= 2;
-        seconds = 0;
-        WEFT_TRY(weft_agree(b->comm, product(b, prec, n, 0, &seconds)));
-        WEFT_TRY(all_took(b, seconds, &enough));
-    }
+    *seconds = weft_rates_median(&all);
     weft_arena_release(b->arena, mark);
-    *out = solve(product_operations(n), seconds, product_operations(SIDE_SMALL), small);
     return WEFT_OK;
 }
 
+/* Of square matrices, of which one is read transposed, as a forward pass does. */
+static shape square(int64_t n) { return (shape){n, n, n, false, true}; }
+
+/* The largest square: twice the side until one takes long enough. */
+static weft_status product_rate(weft_rates *b, weft_prec prec, double *rate)
+{
+    bool enough = false;
+    for (int64_t n = SIDE; n <= SIDE_MAX && !enough; n *= 2) {
+        const shape s = square(n);
+        double seconds;
+        WEFT_TRY(weft_agree(b->comm, product(b, prec, &s, 0, &seconds)));
+        WEFT_TRY(all_took(b, seconds, &enough));
+        *rate = product_operations(&s) / seconds;
+    }
+    return WEFT_OK;
+}
+
+/* The three products of a layer's matrix, a few elements of whose rows meet a few operations: what they take beyond
+ * their operations. */
+static weft_status product_bytes(weft_rates *b, weft_prec prec, double rate, double *bytes, double *seconds)
+{
+    static const shape thin[] = {{THIN_ROWS, THIN_OUT, THIN_IN, false, true},  /* y = x W^T */
+                                 {THIN_ROWS, THIN_IN, THIN_OUT, false, false}, /* dx = dy W */
+                                 {THIN_OUT, THIN_IN, THIN_ROWS, true, false}}; /* dW = dy^T x */
+    for (size_t i = 0; i < sizeof thin / sizeof *thin; i++) {
+        double took;
+        WEFT_TRY(weft_agree(b->comm, product(b, prec, &thin[i], 0, &took)));
+        *seconds += took - product_operations(&thin[i]) / rate;
+        *bytes += product_elements(&thin[i]) * (double)weft_dtype_size(weft_prec_compute(prec));
+    }
+    return WEFT_OK;
+}
+
+/* Bytes in fp32 and in bf16, which move alike; where they take no time beside the operations they are hidden. */
 static weft_status measure_products(weft_rates *b, weft_profile *p)
 {
+    double bytes = 0, seconds = 0;
     for (int i = 0; i < WEFT_PREC_COUNT; i++) {
-        line l;
-        WEFT_TRY(measure_product(b, (weft_prec)i, &l));
-        p->product_flops_per_second[i] = l.rate;
-        if (i != WEFT_PREC_F64 && l.start > p->product_seconds) p->product_seconds = l.start;
+        const shape tiny = square(SIDE_SMALL);
+        double *rate = &p->product_flops_per_second[i], small;
+        WEFT_TRY(product_rate(b, (weft_prec)i, rate));
+        if (i == WEFT_PREC_F64) continue;
+        WEFT_TRY(weft_agree(b->comm, product(b, (weft_prec)i, &tiny, short_enough, &small)));
+        p->product_seconds = fmax(p->product_seconds, start_of(*rate, product_operations(&tiny), small));
+        if (i != WEFT_PREC_F16) WEFT_TRY(product_bytes(b, (weft_prec)i, *rate, &bytes, &seconds));
     }
+    p->product_bytes_per_second = seconds > 0 ? bytes / seconds : 0;
     return WEFT_OK;
 }
 
 /* ---- elements ---------------------------------------------------------------------------------------------- */
 
-enum { WIDTH = 1024, ELEMENTS = 4 << 20, REALS = 4, COMPUTES = 3 }; /* 16 MiB an array in fp32 */
+enum { WIDTH = 1024, ELEMENTS = 4 << 20, REALS = 4, COMPUTES = 5 }; /* 16 MiB an array in fp32 */
 
 typedef struct elements {
     weft_prec prec;
@@ -244,7 +369,8 @@ static weft_status make_elements(weft_rates *b, weft_prec prec, elements *e)
 }
 
 /* The kernels between the products of a step: norm, gate, residual, optimizer. Returns the bytes that they read and
- * write. */
+ * write. Nothing is read that an earlier repetition has written in its place: such numbers fade to denormal ones, with
+ * which processors take ten times as long. */
 static double touch_elements(weft_rates *b, const elements *e)
 {
     const weft_kern_ops *k = &b->kern.op[e->prec];
@@ -257,7 +383,7 @@ static double touch_elements(weft_rates *b, const elements *e)
     k->rmsnorm_fwd(e->c[0], n, e->rstd, e->r[0], n, e->w, rows, n, 1e-5, threads);
     k->rmsnorm_bwd(e->r[1], n, e->dw, e->c[0], n, e->r[0], n, e->w, e->rstd, rows, n, e->work, threads);
     k->swiglu_fwd(e->c[0], n, e->c[1], n, e->c[2], n, rows, n, threads);
-    k->swiglu_bwd(e->c[1], n, e->c[2], n, e->c[0], n, e->c[1], n, e->c[2], n, rows, n, threads);
+    k->swiglu_bwd(e->c[3], n, e->c[4], n, e->c[0], n, e->c[1], n, e->c[2], n, rows, n, threads);
     k->add_real(e->r[1], n, e->c[2], n, rows, n, threads);
     k->adamw(e->r[0], e->r[1], e->r[2], e->r[3], ELEMENTS, &adamw, threads);
     return ELEMENTS * ((R + C) + (3 * R + C) + 3 * C + 5 * C + (2 * R + C) + 7 * R);
@@ -271,15 +397,16 @@ static weft_status measure_elements(weft_rates *b, weft_profile *p)
     for (size_t i = 0; i < sizeof precs / sizeof *precs; i++) {
         weft_mark mark = weft_arena_mark(b->arena);
         elements e;
-        double least = 0, moved = 0;
+        weft_series took = {0};
+        double moved = 0;
         WEFT_TRY(weft_agree(b->comm, make_elements(b, precs[i], &e)));
         for (int k = 0; k < b->repeats; k++) {
             double begin = weft_rates_now(b);
             moved = touch_elements(b, &e);
-            weft_rates_best(&least, weft_rates_now(b) - begin);
+            weft_rates_took(&took, weft_rates_now(b) - begin);
         }
         weft_arena_release(b->arena, mark);
-        bytes += moved, seconds += least;
+        bytes += moved, seconds += weft_rates_median(&took);
     }
     p->element_bytes_per_second = bytes / seconds;
     return WEFT_OK;

@@ -18,7 +18,10 @@ assert predict.tau_b([1, 2, 3, 4], [4, 3, 2, 1], apart) == -1
 assert abs(predict.tau_b([1, 2, 3], [1, 3, 2], apart) - 1 / 3) < 1e-12
 # two of three measured values are a tie: of three pairs two count on one side, three on the other
 assert abs(predict.tau_b([1, 2, 3], [1, 2, 2], lambda i, j: {i, j} == {1, 2}) - 2 / 6 ** 0.5) < 1e-12
-tie = predict.closer_than_scatter([[1.0, 1.2], [1.1, 1.1], [2.0, 2.0]])
+assert predict.tau_b([1.0, 1.005, 3], [2, 1, 3], lambda i, j: {i, j} == {0, 1}, 0.01) == 1  # a tie in both
+tie = predict.undecided([[1.0, 1.2], [1.1, 1.1], [2.0, 2.0]])  # a round says 0 < 1, the other 1 < 0
 assert tie(0, 1) and not tie(0, 2) and not tie(1, 2)
+same = {"dcp, zigzag": 2.0, "ulysses, striped:1": 2.0, "ring, zigzag": 1.0, "pcp, zigzag": 1.0}
+assert predict.fastest(same) == ["ring, zigzag", "pcp, zigzag", "dcp, zigzag"]
 P
 finish
