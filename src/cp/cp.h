@@ -156,7 +156,8 @@ weft_status weft_cp_explain(const weft_kern *kern, weft_comm *any, const weft_cp
 typedef struct weft_cp_cost {
     double attention_forward, attention_backward; /* seconds of a rank's attention where the area is cut evenly, with
                                                    * no more edges of the mask than need be; without ... */
-    double calls;                             /* ... what its calls of kernels cost in each direction */
+    double calls;                             /* ... calls of kernels and, for each block but the first, the running
+                                               * state through memory: in each direction */
     double exposed_forward, exposed_backward; /* seconds that a rank stands still for exchanges */
     double moving_forward, moving_backward;   /* seconds that the same transfers take, hidden or not */
     double uneven_forward, uneven_backward;   /* seconds that the busiest rank computes longer */
@@ -165,6 +166,8 @@ typedef struct weft_cp_cost {
     int head_ranks;                           /* U; 1: there are no head groups */
     const char *strategy;                     /* the one that the options name, or that "auto" takes */
 } weft_cp_cost;
+/* Seconds of both directions that a way adds to the mean attention: what ways are compared by. LOCAL, pure */
+double weft_cp_cost_added(const weft_cp_cost *cost);
 /* Refuses what planning refuses. options->profile NULL: weft_profile_default. LOCAL, pure */
 weft_status weft_cp_cost_of(weft_cp_cost *out, const weft_cp_problem *problem, const weft_cp_options *options, int P);
 

@@ -102,20 +102,18 @@ static void add_attention(const grid *g, weft_cp_cost *x)
     x->uneven_backward += g->edges * factor;
 }
 
+double weft_cp_cost_added(const weft_cp_cost *x)
+{
+    const double directions = x->attention_backward > 0 ? 2 : 1;
+    return x->exposed_forward + x->exposed_backward + x->uneven_forward + x->uneven_backward + directions * x->calls;
+}
+
 static weft__cp_cost sum_of(const weft_cp_cost *x)
 {
     return (weft__cp_cost){
-        .seconds = x->exposed_forward + x->exposed_backward + x->uneven_forward + x->uneven_backward +
-                   (x->attention_backward > 0 ? 2 : 1) * x->calls,
-        .parts = *x,
+        .seconds = weft_cp_cost_added(x), .parts = *x,
         .forward_bytes = x->context_forward + x->heads_forward,
         .backward_bytes = x->context_backward + x->heads_backward};
-}
-
-/* Of what would hide under computing, the share that the rank's own core moves does not. */
-static double shown(const grid *g, double exposed, double moving)
-{
-    return exposed + g->ask->profile->unhidden_share * fmax(0, moving - exposed);
 }
 
 /* `steps` messages of `bytes`, one under each step of a computation of `seconds` in busy + 1 steps (the first is the
@@ -126,7 +124,7 @@ static double exposed_steps(const grid *g, double steps, double bytes, double bu
     double turn = g->one.latency + bytes / g->one.bytes_per_second, under = seconds / (busy + 1);
     if (!g->ask->options->overlap) return steps * turn;
     busy = fmin(busy, steps);
-    return shown(g, busy * fmax(0, turn - under) + (steps - busy) * turn, steps * turn);
+    return weft_profile_shown(g->ask->profile, busy * fmax(0, turn - under) + (steps - busy) * turn, steps * turn);
 }
 
 /* All messages at once: block i = 1 .. blocks is there after latency + i bytes / rate and wanted after i steps of
@@ -139,7 +137,7 @@ static double exposed_gather(const grid *g, double blocks, double bytes, double 
     const double at[] = {1, fmin(busy, blocks), blocks};
     for (int i = 0; i < 3; i++)
         if (at[i] > 0) most = fmax(most, g->all.latency + at[i] * per - fmin(at[i], busy + 1) * under);
-    return shown(g, most, g->all.latency + blocks * per);
+    return weft_profile_shown(g->ask->profile, most, g->all.latency + blocks * per);
 }
 
 /* Bytes of one of n messages of backward: n - 1 of the n parts of dK,dV travel under a computation ... */

@@ -28,6 +28,11 @@ double weft_profile_attention(const weft_profile *p, weft_prec prec, double pair
     return computed * (2.0 * (double)(D + Dv) / p->flops_per_second[prec] + p->attention_pair_seconds[prec]);
 }
 
+double weft_profile_shown(const weft_profile *p, double exposed, double moving)
+{
+    return moving > exposed ? exposed + p->unhidden_share * (moving - exposed) : exposed;
+}
+
 /* ---- by name ----------------------------------------------------------------------------------------------- */
 
 const char *const *weft_profile_names(int *n)

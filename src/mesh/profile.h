@@ -40,6 +40,10 @@ typedef struct weft_profile {
  * what a call costs. LOCAL, pure */
 double weft_profile_attention(const weft_profile *p, weft_prec prec, double pairs, double edges, int64_t D, int64_t Dv);
 
+/* Seconds that show of a transfer of `moving` seconds, of which `exposed` find nothing to hide under: of the rest what
+ * the rank's own core moves (unhidden_share). LOCAL, pure */
+double weft_profile_shown(const weft_profile *p, double exposed, double moving);
+
 /* A plain machine: good enough to rank strategies, said to be so where it is printed. */
 weft_profile weft_profile_default(void);
 

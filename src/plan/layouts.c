@@ -72,9 +72,7 @@ static weft_status way_seconds(weft__search *s, const weft_layout_choice *c, dou
     for (int i = 0; i < n; i++) {
         weft_cp_cost x;
         WEFT_TRY(weft_cp_cost_of(&x, &kind[i].problem, &o.cp, c->cp));
-        *seconds += (double)(kind[i].last_layer - kind[i].first_layer + 1) *
-                    (x.exposed_forward + x.exposed_backward + x.uneven_forward + x.uneven_backward +
-                     2 * x.calls);
+        *seconds += (double)(kind[i].last_layer - kind[i].first_layer + 1) * weft_cp_cost_added(&x);
     }
     return WEFT_OK;
 }

@@ -5,12 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The simulator's ranks have adapters that move everything; a core that does it itself hides only a part. */
-static double shown(const weft_profile *p, double stood, double moving)
-{
-    return stood + p->unhidden_share * fmax(0, moving - stood);
-}
-
 static weft_status run(const weft__search *s, const weft_layer_attention *kind, weft__stand *out)
 {
     const weft_profile profile = weft__profile_of_cp(s->ask->profile, &out->choice);
@@ -21,8 +15,11 @@ static weft_status run(const weft__search *s, const weft_layer_attention *kind, 
     ask.options.profile = &profile;
     WEFT_TRY(weft_cp_cost_of(&cost, &ask.problem, &ask.options, ask.cp));
     WEFT_TRY(weft_simulate(&r, &ask));
-    out->forward = shown(&profile, fmax(0, r.forward_seconds - cost.attention_forward), cost.moving_forward);
-    out->backward = shown(&profile, fmax(0, r.backward_seconds - cost.attention_backward), cost.moving_backward);
+    /* the simulator's ranks have adapters that move everything; a core hides less */
+    const double forward = fmax(0, r.forward_seconds - cost.attention_forward);
+    const double backward = fmax(0, r.backward_seconds - cost.attention_backward);
+    out->forward = weft_profile_shown(&profile, forward, cost.moving_forward);
+    out->backward = weft_profile_shown(&profile, backward, cost.moving_backward);
     weft_sim_result_free(&r);
     return WEFT_OK;
 }

@@ -326,8 +326,7 @@ static void add_dp_moved(weft_plan_time *out, weft__exchange x, double times)
  * own core moves. */
 static double under(const machine *m, double seconds, double computing, double last)
 {
-    const double shown = fmax(last * seconds, seconds - computing);
-    return shown + m->profile->unhidden_share * (seconds - shown);
+    return weft_profile_shown(m->profile, fmax(last * seconds, seconds - computing), seconds);
 }
 
 /* Sums begin range by range while the backward pass of the last micro-batch goes on (with ZeRO 2 and 3 of each); the

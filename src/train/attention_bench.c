@@ -216,8 +216,7 @@ static weft_status plan_seconds(const bench *b, double *seconds)
     weft_cp_cost x;
     if (!b->c->run->cp.profile) return WEFT_OK;
     WEFT_TRY(weft_cp_cost_of(&x, &b->c->problem, &b->c->run->cp, weft_comm_size(b->c->comm)));
-    *seconds = x.attention_forward + x.attention_backward + 2 * x.calls + x.exposed_forward + x.exposed_backward +
-               x.uneven_forward + x.uneven_backward;
+    *seconds = x.attention_forward + x.attention_backward + weft_cp_cost_added(&x);
     return WEFT_OK;
 }
 
