@@ -164,7 +164,7 @@ typedef struct weft_charge {
     double pair_seconds[WEFT_PREC_COUNT];     /* of attention besides, for each visible pair of a head */
     double edge_keys;                         /* keys that a row of attention computes in vain at an edge of the mask */
     double backward_factor;                   /* time of backward attention / time of forward, same pairs */
-    double memory_bytes_per_second;           /* of kernels that read and write more than they compute */
+    double memory_bytes_per_second;           /* bytes that a copy moves; of all that reads and writes much */
 } weft_charge;
 
 typedef struct weft_kern {

@@ -3,7 +3,7 @@
  *
  * Attention: visible pairs x H x 2 (D + Dv) operations forward, at the rate of the precision, and what each pair takes
  * besides; where a mask cuts a block, every row of it computes a few keys in vain. backward_factor times as long
- * backward. Copies, sums and the like: bytes read and written, at the rate of memory. Not charged, because they
+ * backward. Copies, sums and the like: bytes read and written, at the rate of copies. Not charged, because they
  * are O(rows) where attention is O(rows^2): starting and finishing a row's state, delta.
  * Operations of a model outside attention have no such form; their entries are NULL. */
 #include "kern/kern_impl.h"
@@ -91,7 +91,11 @@ static const weft_attn_ops attention[WEFT_PREC_COUNT] = {
 
 /* ---- moving rows -------------------------------------------------------------------------------------------- */
 
-static void moved(const weft_attn_run *run, double bytes) { charge(run, bytes / run->charge->memory_bytes_per_second); }
+/* The rate is of bytes that a copy moves, each of which is read and written. */
+static void touched(const weft_attn_run *run, double bytes)
+{
+    charge(run, bytes / 2 / run->charge->memory_bytes_per_second);
+}
 
 static double row_bytes(const weft_rows *r, int64_t rows, int64_t n)
 {
@@ -102,20 +106,20 @@ static void copy(void *dst, const weft_rows *to, const void *src, const weft_row
                  const weft_attn_run *run)
 {
     (void)dst, (void)src;
-    moved(run, row_bytes(to, rows, n) + row_bytes(from, rows, n));
+    touched(run, row_bytes(to, rows, n) + row_bytes(from, rows, n));
 }
 
 static void add(void *dst, const weft_rows *to, const void *src, const weft_rows *from, int64_t rows, int64_t n,
                 const weft_attn_run *run)
 {
     (void)dst, (void)src;
-    moved(run, 2 * row_bytes(to, rows, n) + row_bytes(from, rows, n));
+    touched(run, 2 * row_bytes(to, rows, n) + row_bytes(from, rows, n));
 }
 
 static void zero(void *dst, size_t bytes, const weft_attn_run *run)
 {
     (void)dst;
-    moved(run, (double)bytes);
+    touched(run, (double)bytes);
 }
 
 static void f8_encode(void *stream, const weft_f8 *f, const void *src, const weft_rows *from, int64_t rows,
@@ -123,7 +127,7 @@ static void f8_encode(void *stream, const weft_f8 *f, const void *src, const wef
 {
     int64_t n = (int64_t)f->heads * f->width;
     (void)stream, (void)src;
-    moved(run, row_bytes(from, rows, n) + (double)rows * (double)n);
+    touched(run, row_bytes(from, rows, n) + (double)rows * (double)n);
 }
 
 static void f8_decode(void *dst, const weft_rows *to, const void *stream, const weft_f8 *f, int64_t row0, int64_t rows,
@@ -131,7 +135,7 @@ static void f8_decode(void *dst, const weft_rows *to, const void *stream, const 
 {
     int64_t n = (int64_t)f->heads * f->width;
     (void)dst, (void)stream, (void)row0;
-    moved(run, row_bytes(to, rows, n) + (double)rows * (double)n);
+    touched(run, row_bytes(to, rows, n) + (double)rows * (double)n);
 }
 
 static const weft_move_ops move = {copy, add, zero, f8_encode, f8_decode};
