@@ -7,9 +7,9 @@ Calibrates in the same run, anew in every round: `weft bench profile` on as many
 Then it measures steps of a fixed list of layouts on one and two ranks (`weft bench step --profile`, which predicts the
 step that it measures), in turns, and counts how many lie within 10 %: the medians over the rounds of predicted, of
 measured, and of their ratio. Last, the order of the six strategies, each with a layout, that are predicted to be
-fastest in one attention layer on two and on four ranks (`weft bench cp --profile`), by Kendall's tau-b: predictions
-within 1 % are ties, and of two whose order changes from round to round no order is measured. --quick: small sizes and one round, to see that it works.
---write FILE puts the tables into a document.
+fastest in one attention layer on two and on four ranks (`weft bench cp --profile`), under three masks, by Kendall's
+tau-b: two that differ by less than 1 % are ties, and so are measured ones whose order changes from round to round.
+--quick: small sizes and one round, to see that it works. --write FILE puts the tables into a document.
 """
 
 import argparse
@@ -43,12 +43,14 @@ LAYOUTS = [
     ("dp 2", 2, "--seq-length T/2 --dp 2"),
     ("pp 2, 4 micro-batches", 2, "--seq-length T/2 --pp 2 --global-batch-size 4"),
 ]
-CASE = "T={} H=8/4 D=32 causal"
+CASES = ["T={T} H=8/4 D=32 causal", "T={T} H=8/4 D=32 causal window=512", "T={half} H=8/4 D=32"]
+CP_STRATEGIES = "pcp,ring,pairwise,dcp"
 CP_LAYOUTS = "zigzag,contiguous,striped"
-HEADS = ("dcp", "ulysses", "dcp-ring", "dcp-pairwise")  # the same plan where one head group has all ranks
+RANKS = (2, 4)
 BEST = 6
+PAIRS = list(itertools.combinations(range(BEST), 2))
 SURE = 0.8  # of the rounds agree on which of two is faster
-EQUAL = 0.01  # differences that are below what the model can tell (docs/user/plan.md)
+EQUAL = 0.01  # below what the model can tell (docs/user/plan.md), and what anybody would choose by
 
 
 def words(text, length):
@@ -68,34 +70,42 @@ def step(model, options, threads, profile):
     return r["planned_seconds"], r["seconds"]
 
 
-def layers(length, ranks, threads, profile):
+def layers(case, ranks, threads, profile):
     """name -> predicted and measured seconds of one layer, of every strategy and layout that can be."""
-    rows = harness.weft(["cp", "--cp", ranks, "--make", CASE.format(length), "--layouts", CP_LAYOUTS,
+    rows = harness.weft(["cp", "--cp", ranks, "--make", case, "--strategies", CP_STRATEGIES, "--layouts", CP_LAYOUTS,
                          "--async-cp-comm", "--profile", profile], threads)
     return {f"{r['strategy']}, {r['layout']}": (r["planned_seconds"], r["seconds"]) for r in rows}
 
 
+def alike(x, y, equal):
+    return abs(x - y) <= equal * max(x, y)
+
+
 def tau_b(a, b, tie, equal=0.0):
     """Kendall's tau-b of a predicted and a measured list. tie(i, j): the measured values i and j are not to be told
-    apart; predicted ones are ties where they differ by less than `equal` of the larger."""
+    apart; predicted ones are ties where they differ by less than `equal` of the larger. None where all are ties in
+    both: there is no order; 0 where they are in one."""
     same = {"a": 0, "b": 0}
     score = pairs = 0
     for i, j in itertools.combinations(range(len(a)), 2):
-        x = 0 if abs(a[i] - a[j]) <= equal * max(a[i], a[j]) else (a[i] > a[j]) - (a[i] < a[j])
+        x = 0 if alike(a[i], a[j], equal) else (a[i] > a[j]) - (a[i] < a[j])
         y = 0 if tie(i, j) else (b[i] > b[j]) - (b[i] < b[j])
         same["a"] += x == 0
         same["b"] += y == 0
         score += x * y
         pairs += 1
+    if same["a"] == same["b"] == pairs:
+        return None
     below = math.sqrt((pairs - same["a"]) * (pairs - same["b"]))
-    return score / below if below else 1.0
+    return score / below if below else 0.0
 
 
-def undecided(values):
-    """tie(i, j): fewer than SURE of the rounds agree on which of the two is faster."""
+def undecided(values, equal=0.0):
+    """tie(i, j): the medians differ by less than `equal`, or fewer than SURE of the rounds agree on which is faster."""
     def tie(i, j):
         faster = sum(x < y for x, y in zip(values[i], values[j]))
-        return max(faster, len(values[i]) - faster) < SURE * len(values[i])
+        sure = max(faster, len(values[i]) - faster) >= SURE * len(values[i])
+        return not sure or alike(statistics.median(values[i]), statistics.median(values[j]), equal)
     return tie
 
 
@@ -127,36 +137,52 @@ def times(o, folder, out):
 
 
 def fastest(predicted):
-    """The BEST names with least seconds; of strategies by heads that come to the same plan the first."""
+    """The BEST names with least seconds. One group of heads that has all ranks is the same plan in every layout: once."""
     kept, seen = [], set()
     for name, seconds in sorted(predicted.items(), key=lambda x: x[1]):
-        plan = ("heads" if name.split(",")[0] in HEADS else name, f"{seconds:.4g}")
+        plan = (name.split(",")[0] if name.startswith("dcp") else name, f"{seconds:.4g}")
         if plan not in seen:
             kept.append(name)
         seen.add(plan)
     return kept[:BEST]
 
 
-def order(o, folder, ranks, out):
-    """The six best strategies, with layouts, by prediction."""
-    threads = max(1, len(os.sched_getaffinity(0)) // ranks)
-    rounds = [layers(o.length, ranks, threads, calibrate(folder, ranks, threads)) for _ in range(2 * o.rounds + 1)]
+def order(case, ranks, threads, rounds, out):
+    """The six best strategies, each with a layout, by prediction: of rounds, each a dictionary as of layers()."""
     predicted = {name: statistics.median(r[name][0] for r in rounds) for name in rounds[0]}
     best = fastest(predicted)
     values = [[r[name][1] for r in rounds] for name in best]
-    tie = undecided(values)
+    tie = undecided(values, EQUAL)
     tau = tau_b([predicted[name] for name in best], [statistics.median(v) for v in values], tie, EQUAL)
-    decided = sum(not tie(i, j) for i, j in itertools.combinations(range(len(best)), 2))
-    out += ["", f"Order on {ranks} ranks, {threads} thread{'s' if threads > 1 else ''} each, one layer of "
-            f"`{CASE.format(o.length)}`:", "",
+    apart = [sum(not alike(predicted[best[i]], predicted[best[j]], EQUAL) for i, j in PAIRS),
+             sum(not tie(i, j) for i, j in PAIRS)]
+    out += ["", f"`{case}` on {ranks} ranks, {threads} thread{'s' if threads > 1 else ''} each, one layer:", "",
             "| strategy | predicted, ms | measured, ms | spread |", "|---|---:|---:|---:|"]
     for name, seconds in zip(best, values):
         out.append(f"| {name} | {1e3 * predicted[name]:.2f} | {1e3 * statistics.median(seconds):.2f} | "
                    f"{harness.spread(seconds):.1%} |")
-    out += ["", f"Kendall's tau-b {tau:.2f}, {'holds' if tau >= TAU else 'does not hold'} ({TAU} asked for). Predictions "
-            f"within {EQUAL:.0%} are ties; {decided} of {math.comb(len(best), 2)} pairs have the same order in at least "
-            f"{SURE:.0%} of {len(rounds)} rounds, the others are ties."]
-    return tau
+    said = f"{apart[0]} of {len(PAIRS)} pairs are predicted to differ by more than {EQUAL:.0%}, {apart[1]} do as measured"
+    verdict = "no order to tell" if tau is None else f"Kendall's tau-b {tau:.2f}"
+    out += ["", f"{said}: {verdict}."]
+    return tau is None or tau >= TAU
+
+
+def orders(o, folder, out):
+    """Each round calibrates anew, and measures all cases."""
+    cores, cases = len(os.sched_getaffinity(0)), [c.format(T=o.length, half=o.length // 2) for c in CASES]
+    out += ["", "## The order of strategies", "",
+            f"Two that differ by less than {EQUAL:.0%} are ties, and so are measured ones of which fewer than "
+            f"{SURE:.0%} of the rounds say the same."]
+    good = 0
+    for ranks in RANKS:
+        threads, rounds = max(1, cores // ranks), {case: [] for case in cases}
+        for _ in range(2 * o.rounds + 1):
+            profile = calibrate(folder, ranks, threads)
+            for case in cases:
+                rounds[case].append(layers(case, ranks, threads, profile))
+        for case in cases:
+            good += order(case, ranks, threads, rounds[case], out)
+    out += ["", f"{good} of {len(RANKS) * len(CASES)} orders have a tau-b of at least {TAU}, or nothing to tell."]
 
 
 def document(o, lines):
@@ -183,8 +209,7 @@ def main():
     out = []
     with tempfile.TemporaryDirectory() as folder:
         times(o, folder, out)
-        for ranks in (2, 4):
-            order(o, folder, ranks, out)
+        orders(o, folder, out)
     print("\n".join(out))
     if o.write:
         document(o, out)

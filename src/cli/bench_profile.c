@@ -57,6 +57,7 @@ static weft_status measure_exchange(weft_rates *b, weft_profile *p)
     WEFT_TRY(weft_rates_latency(b, &p->latency_seconds));
     WEFT_TRY(measure_link(b, 1, bulk, from, to, req, &p->link_bytes_per_second));
     WEFT_TRY(measure_link(b, peers, bulk / (size_t)peers, from, to, req, &p->rank_bytes_per_second));
+    p->in_place_share = weft_world_peer_memory(weft_comm_world(b->comm)); /* of all blocks, or of none */
     return weft_rates_unhidden(b, bulk / 4, from, to, req, &p->unhidden_share);
 }
 
@@ -80,18 +81,27 @@ static weft_status worst_hidden(weft_rates *b, double *rate)
     return WEFT_OK;
 }
 
+/* Keys that a kernel computes are the same ones on every rank: what differs is noise. */
+static weft_status mean_of_all(weft_rates *b, double *keys)
+{
+    WEFT_TRY(weft_all_reduce(b->comm, keys, 1, WEFT_F64, WEFT_SUM));
+    *keys /= weft_comm_size(b->comm);
+    return WEFT_OK;
+}
+
 /* Ranks wait for the slowest: rates are the least of all ranks, times the largest. Latency is the same on all. */
 static weft_status worst_of_all(weft_rates *b, weft_profile *p)
 {
     double *const least[] = {&p->link_bytes_per_second, &p->rank_bytes_per_second, &p->memory_bytes_per_second,
                              &p->element_bytes_per_second, &p->memory_bytes};
-    double *const most[] = {&p->backward_factor, &p->attention_edge_keys, &p->product_seconds, &p->attention_seconds,
-                            &p->unhidden_share};
+    double *const most[] = {&p->backward_factor, &p->product_seconds, &p->attention_seconds, &p->unhidden_share};
     for (size_t i = 0; i < sizeof least / sizeof *least; i++)
         WEFT_TRY(weft_all_reduce(b->comm, least[i], 1, WEFT_F64, WEFT_MIN));
     for (size_t i = 0; i < sizeof most / sizeof *most; i++)
         WEFT_TRY(weft_all_reduce(b->comm, most[i], 1, WEFT_F64, WEFT_MAX));
     WEFT_TRY(worst_hidden(b, &p->product_bytes_per_second));
+    WEFT_TRY(mean_of_all(b, &p->attention_row_keys));
+    WEFT_TRY(mean_of_all(b, &p->attention_edge_keys));
     WEFT_TRY(weft_all_reduce(b->comm, p->flops_per_second, WEFT_PREC_COUNT, WEFT_F64, WEFT_MIN));
     WEFT_TRY(weft_all_reduce(b->comm, p->attention_pair_seconds, WEFT_PREC_COUNT, WEFT_F64, WEFT_MAX));
     return weft_all_reduce(b->comm, p->product_flops_per_second, WEFT_PREC_COUNT, WEFT_F64, WEFT_MIN);
@@ -177,6 +187,7 @@ static void print_profile(const weft_cli *cli, const weft_rates *b, const weft_p
     for (int i = 0; i < WEFT_PREC_COUNT; i++)
         print_rate(&t, "a pair of a head besides", "attention_pair_seconds", weft_prec_name((weft_prec)i),
                    p->attention_pair_seconds[i], 1e9, "ns");
+    print_rate(&t, "a row of a block, in keys", "attention_row_keys", NULL, p->attention_row_keys, 1, "");
     print_rate(&t, "keys in vain at an edge", "attention_edge_keys", NULL, p->attention_edge_keys, 1, "");
     print_rate(&t, "backward / forward", "backward_factor", NULL, p->backward_factor, 1, "");
     for (int i = 0; i < WEFT_PREC_COUNT; i++)
@@ -192,17 +203,19 @@ static void print_profile(const weft_cli *cli, const weft_rates *b, const weft_p
     print_rate(&t, "latency of a message", "latency_seconds", NULL, p->latency_seconds, 1e6, "us");
     print_rate(&t, "to one rank", "link_bytes_per_second", NULL, p->link_bytes_per_second, 1e-9, "GB/s");
     print_rate(&t, "not hidden by computing", "unhidden_share", NULL, p->unhidden_share, 100, "%");
+    print_rate(&t, "blocks read where they lie", "in_place_share", NULL, p->in_place_share, 100, "%");
     print_rate(&t, "to all ranks at once", "rank_bytes_per_second", NULL, p->rank_bytes_per_second, 1e-9, "GB/s");
 }
 
 static weft_status write_profile(const weft_cli *cli, const weft_rates *b, const weft_profile *p)
 {
     static const char *const measured[] = {
-        "memory_bytes_per_second", "backward_factor",   "flops_per_second",         "attention_pair_seconds",
-        "attention_edge_keys",     "product_seconds",   "product_flops_per_second", "product_bytes_per_second",
-        "attention_seconds",       "element_bytes_per_second"};
-    static const char *const messages[] = {"latency_seconds", "link_bytes_per_second", "rank_bytes_per_second",
-                                           "node_latency_seconds", "node_bytes_per_second", "unhidden_share"};
+        "memory_bytes_per_second", "backward_factor",    "flops_per_second", "attention_pair_seconds",
+        "attention_edge_keys",     "attention_row_keys", "product_seconds",  "product_flops_per_second",
+        "product_bytes_per_second", "attention_seconds", "element_bytes_per_second"};
+    static const char *const messages[] = {"latency_seconds",       "link_bytes_per_second", "rank_bytes_per_second",
+                                           "node_latency_seconds",  "node_bytes_per_second", "unhidden_share",
+                                           "in_place_share"};
     enum {
         MEASURED = sizeof measured / sizeof *measured,
         MESSAGES = sizeof messages / sizeof *messages,

@@ -5,13 +5,15 @@
  * weighs in one of them:
  *   a call      s + work / rate                               large work and, nearly all s, few rows
  *   attention   pairs (2 (D + Dv) / rate + of a pair)         a large head and a small one
+ *               and of a row in a block of keys               many keys and few
  *               and keys in vain at an edge of the mask       a causal mask and a full one
  *   products    operations / rate + bytes / their rate        a square and a layer's thin matrices */
 #include "cli/profile_rates.h"
 
 #include <math.h>
 
-enum { HEADS = 2, HEAD = 128, HEAD_SMALL = 32, ROWS_MAX = 4096, ROWS_EDGE = 512, ROWS_SMALL = 8 };
+enum { HEADS = 2, HEAD = 128, HEAD_SMALL = 32, ROWS_MAX = 4096, ROWS_SMALL = 8 };
+enum { HEAD_EDGE = 64, ROWS_EDGE = 1024, KEYS_FEW = 128 };
 enum { SIDE = 256, SIDE_MAX = 2048, SIDE_SMALL = 16, THIN_ROWS = 4096, THIN_OUT = 1024, THIN_IN = 256 };
 static const double long_enough = 0.05;    /* seconds that a measurement of large work should take, */
 static const double short_enough = 0.002;  /* one of many small pieces, */
@@ -55,8 +57,14 @@ typedef struct attention { /* n rows */
     int64_t n;
 } attention;
 
-static double pairs_of(const attention *a) { return (double)HEADS * (double)weft_attn_area(&a->desc.mask, &a->pair); }
-static double operations(const attention *a) { return pairs_of(a) * 2 * (a->desc.D + a->desc.Dv); } /* of forward */
+/* Visible keys of a row, on average. */
+static double keys_of(const attention *a) { return (double)weft_attn_area(&a->desc.mask, &a->pair) / (double)a->n; }
+/* Pairs, with what rows take besides. */
+static double pairs_of(const attention *a, double row_keys) { return HEADS * (double)a->n * (keys_of(a) + row_keys); }
+static double operations(const attention *a, double row_keys) /* of forward */
+{
+    return pairs_of(a, row_keys) * 2 * (a->desc.D + a->desc.Dv);
+}
 
 static weft_status prepare(weft_rates *b, weft_prec prec, int head, int64_t n, attention *a)
 {
@@ -108,24 +116,26 @@ static void run_once(weft_rates *b, weft_prec prec, attention *a, weft_series to
     weft_rates_took(&took[1], weft_rates_now(b) - middle);
 }
 
-static weft_status attention_of(weft_rates *b, weft_prec prec, int head, int64_t n, timed *out)
+static weft_status attention_of(weft_rates *b, weft_prec prec, int head, int64_t n, double row_keys,
+                                timed *out)
 {
     attention a;
     weft_series took[2] = {0};
     weft_mark mark = weft_arena_mark(b->arena);
     WEFT_TRY(weft_agree(b->comm, prepare(b, prec, head, n, &a)));
     for (int i = 0; i < b->repeats; i++) run_once(b, prec, &a, took);
-    *out = (timed){operations(&a), pairs_of(&a), {weft_rates_median(&took[0]), weft_rates_median(&took[1])}};
+    *out = (timed){operations(&a, row_keys), pairs_of(&a, row_keys),
+                   {weft_rates_median(&took[0]), weft_rates_median(&took[1])}};
     weft_arena_release(b->arena, mark);
     return WEFT_OK;
 }
 
 /* Twice the rows until it takes long enough. */
-static weft_status attention_large(weft_rates *b, weft_prec prec, int head, timed *out)
+static weft_status attention_large(weft_rates *b, weft_prec prec, int head, double row_keys, timed *out)
 {
     bool enough = false;
     for (int64_t n = 128; n <= ROWS_MAX && !enough; n *= 2) {
-        WEFT_TRY(attention_of(b, prec, head, n, out));
+        WEFT_TRY(attention_of(b, prec, head, n, row_keys, out));
         WEFT_TRY(all_took(b, out->seconds[0], &enough));
     }
     return WEFT_OK;
@@ -147,34 +157,51 @@ static double forward_call(weft_rates *b, weft_prec prec, attention *a, double l
 }
 
 /* Seconds of one forward call of few rows, and their operations. */
-static weft_status attention_small(weft_rates *b, weft_prec prec, double *work, double *seconds)
+static weft_status attention_small(weft_rates *b, weft_prec prec, double row_keys, double *work, double *seconds)
 {
     weft_mark mark = weft_arena_mark(b->arena);
     attention a;
     weft_series took = {0};
     WEFT_TRY(weft_agree(b->comm, prepare(b, prec, HEAD, ROWS_SMALL, &a)));
     for (int i = 0; i < b->repeats; i++) weft_rates_took(&took, forward_call(b, prec, &a, short_enough));
-    *work = operations(&a), *seconds = weft_rates_median(&took);
+    *work = operations(&a, row_keys), *seconds = weft_rates_median(&took);
     weft_arena_release(b->arena, mark);
     return WEFT_OK;
 }
 
-/* A pair takes the same time under both masks; what a causal one takes beyond its pairs are keys in vain, a few for
- * each row. In turns, because clocks drift. */
-static weft_status attention_edge(weft_rates *b, double *keys)
+/* One forward and one backward call with so many keys, of as many as take long enough. */
+static double both_calls(weft_rates *b, attention *a, int64_t keys, bool causal)
+{
+    const weft_attn_ops *ops = &b->kern.op[WEFT_PREC_F32].attn;
+    double begin = weft_rates_now(b), took;
+    int64_t calls = 0;
+    a->pair.nk = keys, a->desc.mask.causal = causal;
+    do {
+        forward_call(b, WEFT_PREC_F32, a, 0);
+        ops->backward(&a->desc, &a->backward, &a->pair, 1, &a->run);
+        took = weft_rates_now(b) - begin;
+        calls++;
+    } while (took < edge_enough);
+    return took / (double)calls;
+}
+
+/* With k keys a row takes t(k) = (k + of a row) / rate: few and many of them give both. What a causal mask takes beyond
+ * that are keys in vain. In turns, because clocks drift; both directions together, as steps run them. */
+static weft_status attention_rows(weft_rates *b, double *row_keys, double *edge_keys)
 {
     weft_mark mark = weft_arena_mark(b->arena);
     attention a;
-    weft_series in_vain = {0};
-    WEFT_TRY(weft_agree(b->comm, prepare(b, WEFT_PREC_F32, HEAD, ROWS_EDGE, &a)));
+    weft_series row = {0}, edge = {0};
+    WEFT_TRY(weft_agree(b->comm, prepare(b, WEFT_PREC_F32, HEAD_EDGE, ROWS_EDGE, &a)));
     for (int i = 0; i < b->repeats; i++) {
-        a.desc.mask.causal = false;
-        const double full = pairs_of(&a), seconds = forward_call(b, WEFT_PREC_F32, &a, edge_enough);
-        a.desc.mask.causal = true;
-        const double computed = forward_call(b, WEFT_PREC_F32, &a, edge_enough) / seconds * full;
-        weft_rates_took(&in_vain, (computed - pairs_of(&a)) / (HEADS * (double)a.n));
+        const double few = both_calls(b, &a, KEYS_FEW, false), many = both_calls(b, &a, ROWS_EDGE, false);
+        const double causal = both_calls(b, &a, ROWS_EDGE, true);
+        const double of_key = (many - few) / (ROWS_EDGE - KEYS_FEW), of_row = fmax(0, few / of_key - KEYS_FEW);
+        if (!(of_key > 0)) continue; /* the core was not ours */
+        weft_rates_took(&row, of_row);
+        weft_rates_took(&edge, fmax(0, causal / of_key - of_row - keys_of(&a)));
     }
-    *keys = fmax(0, weft_rates_median(&in_vain));
+    *row_keys = weft_rates_median(&row), *edge_keys = weft_rates_median(&edge);
     weft_arena_release(b->arena, mark);
     return WEFT_OK;
 }
@@ -239,19 +266,20 @@ static void solve_attention(const timed *large, const timed *small, double *rate
 static weft_status measure_attention(weft_rates *b, weft_profile *p)
 {
     double seconds[2] = {0, 0};
+    WEFT_TRY(attention_rows(b, &p->attention_row_keys, &p->attention_edge_keys));
     for (int i = 0; i < WEFT_PREC_COUNT; i++) {
         timed large, little;
         double work, took;
-        WEFT_TRY(attention_large(b, (weft_prec)i, HEAD, &large));
-        WEFT_TRY(attention_large(b, (weft_prec)i, HEAD_SMALL, &little));
-        WEFT_TRY(attention_small(b, (weft_prec)i, &work, &took));
+        WEFT_TRY(attention_large(b, (weft_prec)i, HEAD, p->attention_row_keys, &large));
+        WEFT_TRY(attention_large(b, (weft_prec)i, HEAD_SMALL, p->attention_row_keys, &little));
+        WEFT_TRY(attention_small(b, (weft_prec)i, p->attention_row_keys, &work, &took));
         solve_attention(&large, &little, &p->flops_per_second[i], &p->attention_pair_seconds[i]);
         if (i == WEFT_PREC_F64) continue; /* the reference kernels have figures of their own */
         p->attention_seconds = fmax(p->attention_seconds, start_of(p->flops_per_second[i], work, took));
         for (int k = 0; k < 2; k++) seconds[k] += large.seconds[k] + little.seconds[k];
     }
     p->backward_factor = seconds[1] / seconds[0];
-    return attention_edge(b, &p->attention_edge_keys);
+    return WEFT_OK;
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------- */

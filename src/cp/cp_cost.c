@@ -27,23 +27,28 @@ typedef struct grid {
     weft_dtype kv_type, grad_type, dout_type; /* on the wire */
     double c, r;             /* bytes of an element: operands, sums */
     double forward, backward; /* seconds of a rank's attention, mean over ranks */
-    double edges;             /* what a cut with more edges than it needs adds to forward */
+    double sent;              /* of the bytes of a K,V block: the others are read where they lie */
     weft__cp_picture seq;
     weft__cp_link one, all;  /* between context ranks: one message at a time, all at once */
 } grid;
 
+static bool near(const weft_profile *p, int ranks) { return p->node_ranks == 0 || ranks <= p->node_ranks; }
+
 weft__cp_link weft__cp_link_of(const weft_profile *p, int ranks, bool at_once)
 {
-    if (p->node_ranks == 0 || ranks <= p->node_ranks)
+    if (near(p, ranks))
         return (weft__cp_link){p->node_latency_seconds, p->node_bytes_per_second};
     return (weft__cp_link){p->latency_seconds, at_once ? p->rank_bytes_per_second
                                                        : fmin(p->link_bytes_per_second, p->rank_bytes_per_second)};
 }
 
-static double attention_seconds(const weft__cp_ask *ask, double pairs, double edges)
+/* A rank's share of one head of a sequence, in seconds of forward. */
+static double attention_seconds(const weft__cp_ask *ask, double pairs, double edges, double rows)
 {
     const weft_cp_problem *p = ask->problem;
-    return weft_profile_attention(ask->profile, p->prec, pairs, edges, p->D, p->Dv);
+    const double heads = (double)p->B * p->H / ask->P;
+    const weft_attention_amount all = {heads * pairs, heads * edges, heads * rows};
+    return weft_profile_attention(ask->profile, p->prec, all, p->D, p->Dv);
 }
 
 static grid grid_of(const weft__cp_ask *ask)
@@ -63,10 +68,11 @@ static grid grid_of(const weft__cp_ask *ask)
     g.grad_type = weft__cp_grad_type(p->prec, o);
     g.dout_type = weft__cp_dout_type(p->prec, o);
     g.seq = weft__cp_picture_of(p, g.R, U);
-    const double heads = (double)p->B * p->H / ask->P; /* of a rank, as a share of all rows */
-    g.forward = attention_seconds(ask, heads * g.seq.area, heads * (double)p->Tq * weft__cp_mask_edges(&p->mask));
-    g.edges = attention_seconds(ask, 0, heads * (double)p->Tq * g.seq.edges);
-    g.backward = p->need_backward ? g.forward * ask->profile->backward_factor : 0;
+    const double rows = (double)p->Tq, edges = rows * weft__cp_mask_edges(&p->mask);
+    g.forward = attention_seconds(ask, g.seq.area, edges, rows * g.seq.blocks);
+    if (p->need_backward)
+        g.backward = ask->profile->backward_factor * attention_seconds(ask, g.seq.area, edges, rows * g.seq.spans);
+    g.sent = near(ask->profile, ask->P) ? 1 - ask->profile->in_place_share : 1;
     g.one = weft__cp_link_of(ask->profile, ask->P, false);
     g.all = weft__cp_link_of(ask->profile, ask->P, true);
     return g;
@@ -74,19 +80,28 @@ static grid grid_of(const weft__cp_ask *ask)
 
 /* ---- context stages ------------------------------------------------------------------------------------------ */
 
-/* What the cut adds to the time of the attention: the busiest rank against the mean. */
-static void add_uneven(const grid *g, double busiest, weft_cp_cost *x)
+static double backward_of(const grid *g, double forward)
 {
-    x->uneven_forward += g->forward * (busiest - 1);
-    x->uneven_backward += g->backward * (busiest - 1);
+    return g->backward > 0 ? forward * g->ask->profile->backward_factor : 0;
+}
+
+/* What the cut adds to the time of the attention: the busiest rank against the mean, and further edges of the mask. */
+static void add_uneven(const grid *g, weft_cp_cost *x)
+{
+    const weft__cp_picture *s = &g->seq;
+    const double rows = (double)g->ask->problem->Tq, area = s->area * (s->busiest - 1), edges = rows * s->edges;
+    x->uneven_forward += attention_seconds(g->ask, area, edges, rows * (s->most_blocks - s->blocks));
+    x->uneven_backward +=
+        backward_of(g, attention_seconds(g->ask, area, edges, rows * (s->most_spans - s->spans)));
 }
 
 /* What R blocks take beside their pairs: a call for each, and for each but the first the running state of the rank's
- * rows (backward: the sums of dq) passes through memory once more. */
+ * rows (backward: the sums of dq) passes through memory once more, unless the profile says what a row takes. */
 static double calls_of(const grid *g)
 {
     const weft_profile *f = g->ask->profile;
     const weft_cp_problem *p = g->ask->problem;
+    if (f->attention_row_keys > 0) return g->R * f->attention_seconds;
     const double state = g->q_rows * g->U * g->heads * (double)weft_max_i64(p->D, p->Dv) * g->r;
     return g->R * f->attention_seconds + (g->R - 1) * state / f->memory_bytes_per_second;
 }
@@ -94,12 +109,9 @@ static double calls_of(const grid *g)
 /* The attention of a cut of the sequence: its mean share, its blocks, what is uneven, and the edges that it adds. */
 static void add_attention(const grid *g, weft_cp_cost *x)
 {
-    const double factor = g->backward > 0 ? g->ask->profile->backward_factor : 0;
     x->attention_forward = g->forward, x->attention_backward = g->backward;
     x->calls = calls_of(g);
-    add_uneven(g, g->seq.busiest, x);
-    x->uneven_forward += g->edges;
-    x->uneven_backward += g->edges * factor;
+    add_uneven(g, x);
 }
 
 double weft_cp_cost_added(const weft_cp_cost *x)
@@ -167,12 +179,12 @@ weft__cp_cost weft__cp_cost_gather(const weft__cp_ask *ask)
     grid g = grid_of(ask);
     double n = g.R - 1, kv = kv_bytes(&g, g.rows * g.U), dkv = dkv_bytes(&g, g.rows * g.U), with = g.backward > 0;
     /* blocks that wait in memory for their turn are written and read once more */
-    double held = fmax(0, n - 1) * kv / ask->profile->memory_bytes_per_second, last = exposed_last(&g, dkv);
-    double turn = n > 0 ? g.all.latency : 0, per = 1 / g.all.bytes_per_second;
+    double sent = g.sent * kv, held = fmax(0, n - 1) * sent / ask->profile->memory_bytes_per_second;
+    double turn = n > 0 ? g.all.latency : 0, per = 1 / g.all.bytes_per_second, last = exposed_last(&g, dkv);
     weft_cp_cost x = {
-        .exposed_forward = exposed_gather(&g, n, kv, g.seq.owners, g.forward) + held,
-        .exposed_backward = with * (exposed_gather(&g, n, both(n, kv, dkv), g.seq.owners, g.backward) + held) + last,
-        .moving_forward = turn + n * kv * per, .moving_backward = with * (2 * turn + n * (kv + dkv) * per),
+        .exposed_forward = exposed_gather(&g, n, sent, g.seq.owners, g.forward) + held,
+        .exposed_backward = with * (exposed_gather(&g, n, both(n, sent, dkv), g.seq.owners, g.backward) + held) + last,
+        .moving_forward = turn + n * sent * per, .moving_backward = with * (2 * turn + n * (sent + dkv) * per),
         .context_forward = n * kv, .context_backward = with * n * (kv + dkv)};
     add_attention(&g, &x);
     return sum_of(&x);
@@ -182,10 +194,11 @@ weft__cp_cost weft__cp_cost_gather(const weft__cp_ask *ask)
 static weft__cp_cost cost_steps(const grid *g, double n, double kv, double dkv, double busy)
 {
     const double with = g->backward > 0, turn = n * g->one.latency, per = n / g->one.bytes_per_second;
-    weft_cp_cost x = {.exposed_forward = exposed_steps(g, n, kv, busy, g->forward),
-                      .exposed_backward = with * exposed_steps(g, n, both(n, kv, dkv), busy, g->backward) +
+    const double sent = g->sent * kv;
+    weft_cp_cost x = {.exposed_forward = exposed_steps(g, n, sent, busy, g->forward),
+                      .exposed_backward = with * exposed_steps(g, n, both(n, sent, dkv), busy, g->backward) +
                                           (n > 0 ? exposed_last(g, dkv) : 0),
-                      .moving_forward = turn + kv * per, .moving_backward = with * (2 * turn + (kv + dkv) * per),
+                      .moving_forward = turn + sent * per, .moving_backward = with * (2 * turn + (sent + dkv) * per),
                       .context_forward = n * kv, .context_backward = with * n * (kv + dkv)};
     add_attention(g, &x);
     return sum_of(&x);
@@ -264,6 +277,7 @@ weft__cp_cost weft__cp_cost_heads(const weft__cp_ask *ask, int U, const weft_cp_
     x.moving_forward += moving.forward, x.moving_backward += moving.backward;
     x.heads_forward += sum.forward / U, x.heads_backward += with * sum.backward / U;
     /* the group with one head more than the mean computes longer than the mean */
-    add_uneven(&g, 1 + g.seq.busiest * ((double)g.heads * g.U / ask->problem->H - 1), &x);
+    const double longer = g.seq.busiest * ((double)g.heads * g.U / ask->problem->H - 1);
+    x.uneven_forward += longer * g.forward, x.uneven_backward += longer * g.backward;
     return sum_of(&x);
 }

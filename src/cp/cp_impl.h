@@ -236,6 +236,9 @@ weft__cp_link weft__cp_link_of(const weft_profile *profile, int ranks, bool at_o
 typedef struct weft__cp_picture { /* of one sequence on R context ranks */
     double area;    /* visible pairs of one head, all ranks together */
     double edges;   /* how often a row ends at an edge of the mask beyond the once that no cut avoids */
+    double blocks, most_blocks; /* of keys that a row is computed with, on average and on the rank with most: those of
+                                 * an owner are one, forward ... */
+    double spans, most_spans;   /* ... and backward each consecutive part of them is */
     double busiest; /* largest share of it / mean share */
     double need;    /* rows of others that a rank needs, on average */
     double owners;  /* from how many others it needs any, at most */

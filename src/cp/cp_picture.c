@@ -60,16 +60,27 @@ static double area_of(const weft_cp_problem *p, span q)
     return sum;
 }
 
+static double chunk_width(const weft_cp_problem *p, int R) { return (double)p->T / (chunks_of(p->layout) * R); }
+
+/* Chunks of keys that queries see any of: [first, *end). */
+static double chunks_seen(const weft_cp_problem *p, int R, span seen, double *end)
+{
+    const double width = chunk_width(p, R);
+    *end = length(seen) > 0 ? ceil(seen.end / width - 1e-9) : 0;
+    return length(seen) > 0 ? floor(seen.begin / width + 1e-9) : 0;
+}
+
 /* Rows that rank r needs of others, and from how many of the R - 1 they come. */
 static double need_of(const weft_cp_problem *p, int R, int r, double *owners)
 {
     int chunks = chunks_of(p->layout);
-    double rows = 0, touched = 0, width = (double)p->T / (chunks * R);
+    double rows = 0, touched = 0;
     span seen[2] = {{0, 0}, {0, 0}};
     for (int c = 0; c < chunks; c++) {
         seen[c] = visible_span(p, query_chunk(p, R, r, c));
         rows += length(seen[c]);
-        if (length(seen[c]) > 0) touched += ceil(seen[c].end / width - 1e-9) - floor(seen[c].begin / width + 1e-9);
+        double end, begin = chunks_seen(p, R, seen[c], &end);
+        touched += end - begin;
     }
     if (chunks == 2) rows -= length(overlap(seen[0], seen[1]));
     for (int c = 0; c < chunks; c++) {
@@ -84,12 +95,25 @@ static double need_of(const weft_cp_problem *p, int R, int r, double *owners)
 
 /* ---- of all ranks ---------------------------------------------------------------------------------------- */
 
-typedef struct share { double area, need, owners; } share; /* what of the picture is one rank's */
+typedef struct share { double area, need, owners, blocks, spans; } share; /* what of the picture is one rank's */
+
+/* Of how many owners, and in how many parts, a rank's rows see keys, on average. Both chunks of an owner are two parts,
+ * but for those that meet in the middle of the sequence. */
+static void add_blocks(const weft_cp_problem *p, int R, span q, share *x)
+{
+    double end, begin = chunks_seen(p, R, visible_span(p, q), &end), of_rank = length(q) * R / (double)p->Tq;
+    const bool both = chunks_of(p->layout) == 2 && begin < R && end > R; /* sides of the middle */
+    x->spans += of_rank * (end - begin - both);
+    x->blocks += of_rank * (both ? fmax(R - begin, end - R) : end - begin);
+}
 
 static share share_of(const weft_cp_problem *p, int R, int r)
 {
     share x = {0};
-    for (int c = 0; c < chunks_of(p->layout); c++) x.area += area_of(p, query_chunk(p, R, r, c));
+    for (int c = 0; c < chunks_of(p->layout); c++) {
+        x.area += area_of(p, query_chunk(p, R, r, c));
+        add_blocks(p, R, query_chunk(p, R, r, c), &x);
+    }
     x.need = need_of(p, R, r, &x.owners);
     return x;
 }
@@ -100,28 +124,36 @@ static void add_run(const weft_cp_problem *p, int R, int first, int n, weft__cp_
     const share a = share_of(p, R, first), b = n > 1 ? share_of(p, R, first + n - 1) : a;
     x->area += n * (a.area + b.area) / 2;
     x->need += n * (a.need + b.need) / 2 / R;
+    x->most_blocks = fmax(x->most_blocks, fmax(a.blocks, b.blocks));
+    x->most_spans = fmax(x->most_spans, fmax(a.spans, b.spans));
+    x->blocks += n * (a.blocks + b.blocks) / 2 / R;
+    x->spans += n * (a.spans + b.spans) / 2 / R;
     x->owners = fmax(x->owners, fmax(a.owners, b.owners));
     *most = fmax(*most, fmax(a.area, b.area));
 }
 
 /* Everything that a rank's share is made of ends at one of these places, each of which is a line in the number of the
  * rank: bounds of chunks, of what they see, and of the sequence. */
-enum { ENDS_MAX = 2 * 8 + 5, CUTS_MAX = 4 * ENDS_MAX * ENDS_MAX };
+enum { ENDS_MAX = 2 * 11 + 7, CUTS_MAX = 4 * ENDS_MAX * ENDS_MAX };
 
 static int ends_of(const weft_cp_problem *p, int R, int r, double end[ENDS_MAX])
 {
     const weft_mask *m = &p->mask;
+    const double middle = (double)p->T / 2; /* where the chunks of a rank are mirrored; and spans that reach as far */
     const double half = 0.5; /* what one query sees is asked for half a token to both sides of it (area_of) */
     int n = 0;
-    end[n++] = 0, end[n++] = (double)p->T - half, end[n++] = (double)p->T;
-    if (m->causal && m->prefix > 0) end[n++] = (double)m->prefix - half, end[n++] = (double)m->prefix;
+    end[n++] = 0, end[n++] = middle, end[n++] = (double)p->T - half, end[n++] = (double)p->T;
+    if (m->causal && m->prefix > 0) {
+        end[n++] = (double)m->prefix - half, end[n++] = (double)m->prefix, end[n++] = (double)(p->T - m->prefix);
+    }
     for (int c = 0; c < chunks_of(p->layout); c++) {
         const span q = query_chunk(p, R, r, c);
-        end[n++] = q.begin, end[n++] = q.end;
+        const double far = q.end + (double)weft_max_i64(m->right, 0);
+        end[n++] = q.begin, end[n++] = q.end, end[n++] = (double)p->T - far; /* its mirror image */
         if (m->left >= 0) end[n++] = q.begin - (double)m->left, end[n++] = q.begin - (double)m->left - half;
-        if (m->left >= 0) end[n++] = q.end - (double)m->left - half;
+        if (m->left >= 0) end[n++] = q.end - (double)m->left - half, end[n++] = q.begin - (double)m->left + middle;
         if (m->right >= 0) end[n++] = q.end + (double)m->right, end[n++] = q.end + (double)m->right + half;
-        if (m->right >= 0) end[n++] = q.begin + (double)m->right + half;
+        if (m->right >= 0) end[n++] = q.begin + (double)m->right + half, end[n++] = q.end + (double)m->right - middle;
     }
     return n;
 }
@@ -182,6 +214,7 @@ static weft__cp_picture picture_of_stripes(const weft_cp_problem *p, int R, doub
     double between = fmin(reach, (R - 1) * k); /* tokens of others per stripe */
     x.need = hull / R / k * between;
     x.owners = fmin(R - 1, ceil(between / k));
+    x.blocks = x.most_blocks = x.spans = x.most_spans = 1 + x.owners;
     return x;
 }
 

@@ -163,6 +163,7 @@ typedef struct weft_charge {
     double flops_per_second[WEFT_PREC_COUNT]; /* of attention's and other matrix products, all threads together */
     double pair_seconds[WEFT_PREC_COUNT];     /* of attention besides, for each visible pair of a head */
     double edge_keys;                         /* keys that a row of attention computes in vain at an edge of the mask */
+    double row_keys;                          /* what a row takes besides in each block of keys, in keys */
     double backward_factor;                   /* time of backward attention / time of forward, same pairs */
     double memory_bytes_per_second;           /* bytes that a copy moves; of all that reads and writes much */
 } weft_charge;

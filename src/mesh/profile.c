@@ -22,9 +22,9 @@ weft_profile weft_profile_default(void)
 }
 
 /* docs/maths/plan.md; kern/charge/charge.c charges the same. */
-double weft_profile_attention(const weft_profile *p, weft_prec prec, double pairs, double edges, int64_t D, int64_t Dv)
+double weft_profile_attention(const weft_profile *p, weft_prec prec, weft_attention_amount a, int64_t D, int64_t Dv)
 {
-    const double computed = pairs + edges * p->attention_edge_keys;
+    const double computed = a.pairs + a.edges * p->attention_edge_keys + a.rows * p->attention_row_keys;
     return computed * (2.0 * (double)(D + Dv) / p->flops_per_second[prec] + p->attention_pair_seconds[prec]);
 }
 

@@ -17,6 +17,7 @@ typedef struct weft_profile {
     double flops_per_second[WEFT_PREC_COUNT]; /* attention, forward: the operations of visible pairs */
     double attention_pair_seconds[WEFT_PREC_COUNT]; /* besides, of each pair of a head: mask, exponential; 0: hidden */
     double attention_edge_keys;      /* keys that a row computes in vain where the mask ends; 0: counted in the rate */
+    double attention_row_keys;       /* what a row of a block takes besides its keys, in keys; 0: as its state moves */
     double backward_factor;          /* seconds of backward per second of forward for the same area */
     int node_ranks;                  /* ranks that share a node; 0: all of them */
     double node_latency_seconds, node_bytes_per_second; /* between ranks of one node */
@@ -31,14 +32,18 @@ typedef struct weft_profile {
     double host_bytes_per_second;    /* of copies to the host's memory, one way (offload); 0: there are none */
     double host_bytes;               /* of it beside memory_bytes, for one rank; 0: none, or unknown */
     size_t buffer_bytes;             /* pieces in which exchanges are fastest; 0: whole */
+    double in_place_share;           /* of K,V blocks that ranks of a node read where they lie; 0: all are sent */
     double unhidden_share;           /* of a transfer's time hides under nothing: a rank's own core moves it; 0: none */
     double collective_factor;        /* share of its links' rate that a collective reaches; 1: all of it */
 } weft_profile;
 
-/* Seconds of forward attention: visible pairs of all heads, and rows of all heads that end at an edge of the mask
- * (causal: each once; with a window twice); D and Dv are those of a head. Backward: backward_factor times that. Without
- * what a call costs. LOCAL, pure */
-double weft_profile_attention(const weft_profile *p, weft_prec prec, double pairs, double edges, int64_t D, int64_t Dv);
+/* Of all heads: visible pairs; rows that end at an edge of the mask (causal: each once; with a window twice); and rows,
+ * once for each block of keys that they are computed with. */
+typedef struct weft_attention_amount { double pairs, edges, rows; } weft_attention_amount;
+
+/* Seconds of forward attention; D and Dv are those of a head. Backward: backward_factor times that. Without what a call
+ * costs. LOCAL, pure */
+double weft_profile_attention(const weft_profile *p, weft_prec prec, weft_attention_amount a, int64_t D, int64_t Dv);
 
 /* Seconds that show of a transfer of `moving` seconds, of which `exposed` find nothing to hide under: of the rest what
  * the rank's own core moves (unhidden_share). LOCAL, pure */

@@ -38,6 +38,7 @@ static const struct key { /* in the order in which they are written */
             FIELD(flops_per_second, RATES, REQUIRED, RATE_MIN, RATE_MAX),
             FIELD(attention_pair_seconds, RATES, OR_NONE, 0, LATENCY_MAX),
             FIELD(attention_edge_keys, REAL, OR_NONE, 0, 1e6),
+            FIELD(attention_row_keys, REAL, OR_NONE, 0, 1e6),
             FIELD(product_flops_per_second, RATES, OPTIONAL, RATE_MIN, RATE_MAX),
             RATE(fp8_flops_per_second, OR_NONE),
             RATE(fp8_attention_flops_per_second, OR_NONE),
@@ -49,6 +50,7 @@ static const struct key { /* in the order in which they are written */
             RATE(host_bytes_per_second, OR_NONE),
             RATE(host_bytes, OR_NONE),
             FIELD(buffer_bytes, BYTES, OR_NONE, 64 << 10, (double)(1LL << 40)),
+            FIELD(in_place_share, REAL, OR_NONE, 1e-3, 1),
             FIELD(unhidden_share, REAL, OR_NONE, 1e-3, 1),
             FIELD(collective_factor, REAL, OPTIONAL, 1e-3, 1)};
 #undef RATE

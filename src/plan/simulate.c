@@ -207,6 +207,7 @@ static weft_status run_part(part *p)
     meter m = {.clock = &p->ctx->clock, .disturb = &a->disturb, .rank = p->ctx->rank};
     weft_clock clock = {meter_now, meter_charge, &m};
     weft_charge rates = {.clock = &clock, .backward_factor = f->backward_factor, .edge_keys = f->attention_edge_keys,
+                         .row_keys = f->attention_row_keys,
                          .memory_bytes_per_second = f->memory_bytes_per_second};
     memcpy(rates.flops_per_second, f->flops_per_second, sizeof rates.flops_per_second);
     memcpy(rates.pair_seconds, f->attention_pair_seconds, sizeof rates.pair_seconds);

@@ -51,7 +51,8 @@ static void near(double a, double b, double relative)
 /* ---- the attention itself ----------------------------------------------------------------------------------- */
 
 /* Striped rows end at an edge in each of the R blocks, others once; each block is a call, and each but the first takes
- * the running state through memory. */
+ * the running state through memory: unless it is said what a row takes in a block. A zigzag rank's chunks see r + 1 and
+ * 4 of the blocks forward; backward a block's chunks are apart, but for the two that meet. */
 static void cuts_have_edges_and_blocks(void **state)
 {
     (void)state;
@@ -67,9 +68,48 @@ static void cuts_have_edges_and_blocks(void **state)
     near(zigzag.attention_forward, of_rank * (8192.0 * 8193 / 2 + 64.0 * 8192), 1e-12);
     near(striped.attention_forward, zigzag.attention_forward, 1e-12);
     near(zigzag.attention_backward, 2.5 * zigzag.attention_forward, 1e-12);
-    const double uneven = 3 / 8193.0 * striped.attention_forward;
+    const double uneven = of_rank * 3 * 8192.0 / 2;
     near(striped.uneven_forward, uneven + of_rank * 3 * 64 * 8192, 1e-9);
     near(zigzag.calls, 4e-5 + 3 * (2048.0 * 8 * 128 * 4) / 2e12, 1e-12);
+    a.profile.attention_row_keys = 100;
+    weft_cp_cost rows;
+    assert_ok(weft_cp_cost_of(&rows, &a.problem, &a.options, 4));
+    near(rows.attention_forward, striped.attention_forward + of_rank * 4 * 100 * 8192, 1e-12);
+    near(rows.attention_backward, 2.5 * rows.attention_forward, 1e-12);
+    near(rows.calls, 4e-5, 1e-12);
+    a.problem.layout = (weft_layout){WEFT_LAYOUT_ZIGZAG, 0};
+    assert_ok(weft_cp_cost_of(&rows, &a.problem, &a.options, 4));
+    near(rows.attention_forward, zigzag.attention_forward + of_rank * 3.25 * 100 * 8192, 1e-12);
+    near(rows.uneven_forward, of_rank * (4 - 3.25) * 100 * 8192, 1e-9);
+    near(rows.attention_backward, 2.5 * (zigzag.attention_forward + of_rank * 4 * 100 * 8192), 1e-12);
+    near(rows.uneven_backward + 1, 1, 1e-15);
+}
+
+/* Ranks that read each other's memory take K,V where they lie, and what is left are the sums of dK,dV; where a part of
+ * them is sent, or ranks are of several nodes, that part takes its time, and all does. */
+static void blocks_that_are_read_in_place_do_not_move(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"pcp", "ring", "pairwise"};
+    for (int i = 0; i < 3; i++) {
+        asked a;
+        weft_cp_cost sent, read, half;
+        ask_for(&a, shape(8192, 8, 8, causal), 4);
+        a.options.strategy = names[i], a.options.profile = &a.profile, a.problem.need_backward = true;
+        a.options.overlap = false, a.profile.latency_seconds = a.profile.node_latency_seconds = 0;
+        assert_ok(weft_cp_cost_of(&sent, &a.problem, &a.options, 4));
+        a.profile.in_place_share = 1;
+        assert_ok(weft_cp_cost_of(&read, &a.problem, &a.options, 4));
+        a.profile.in_place_share = 0.5;
+        assert_ok(weft_cp_cost_of(&half, &a.problem, &a.options, 4));
+        assert_true(sent.moving_forward > 0 && read.moving_forward == 0 && read.exposed_forward == 0);
+        near(read.moving_backward, read.context_backward * 2 / 3 / 50e9, 1e-12); /* fp32 sums, of bf16 and fp32 */
+        near(2 * half.exposed_backward, sent.exposed_backward + read.exposed_backward, 1e-12);
+        assert_true(read.context_forward == sent.context_forward); /* read all the same */
+        a.profile.in_place_share = 1, a.profile.node_ranks = 2;
+        assert_ok(weft_cp_cost_of(&half, &a.problem, &a.options, 4));
+        near(half.exposed_forward, sent.exposed_forward, 1e-12);
+    }
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------- */
@@ -353,6 +393,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuts_have_edges_and_blocks),
+        cmocka_unit_test(blocks_that_are_read_in_place_do_not_move),
         cmocka_unit_test(bytes_follow_the_mask),
         cmocka_unit_test(bytes_are_those_of_plans),
         cmocka_unit_test(worked_numbers),

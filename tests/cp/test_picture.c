@@ -81,13 +81,37 @@ static double need_of(const weft_cp_problem *p, int R, int r, double *owners)
     return rows;
 }
 
+/* Key chunks that the queries of a chunk see, one by one: their owners, and how many do not go on from the one before
+ * of the same owner. */
+static void blocks_of(const weft_cp_problem *p, int R, int r, int c, double *blocks, double *spans)
+{
+    const span q = query_chunk(p, R, r, c), seen = visible_span(p, q);
+    const double share = length(q) * R / (double)p->Tq, e = 1e-9 * (double)p->T;
+    bool of[1024] = {false};
+    assert_true(R <= 1024);
+    for (int owner = 0; owner < R; owner++)
+        for (int k = 0; k < chunks_of(p->layout); k++) {
+            const span keys = chunk(p->layout, (double)p->T, R, owner, k);
+            if (!(length(overlap(keys, seen)) > e)) continue;
+            const bool on = k == 1 && owner == R - 1 && of[owner]; /* chunks R - 1 and R meet */
+            *spans += on ? 0 : share;
+            *blocks += of[owner] ? 0 : share;
+            of[owner] = true;
+        }
+}
+
 static weft__cp_picture rank_by_rank(const weft_cp_problem *p, int R)
 {
     weft__cp_picture x = {0};
     double most = 0;
     for (int r = 0; r < R; r++) {
-        double area = 0, owners;
-        for (int c = 0; c < chunks_of(p->layout); c++) area += area_of(p, query_chunk(p, R, r, c));
+        double area = 0, owners, blocks = 0, spans = 0;
+        for (int c = 0; c < chunks_of(p->layout); c++) {
+            area += area_of(p, query_chunk(p, R, r, c));
+            blocks_of(p, R, r, c, &blocks, &spans);
+        }
+        x.blocks += blocks / R, x.spans += spans / R;
+        x.most_blocks = fmax(x.most_blocks, blocks), x.most_spans = fmax(x.most_spans, spans);
         x.area += area;
         most = fmax(most, area);
         x.need += need_of(p, R, r, &owners) / R;
@@ -104,12 +128,16 @@ static void check(const weft_cp_problem *p, int R)
     const weft__cp_picture a = weft__cp_picture_of(p, R, 1), b = rank_by_rank(p, R);
     const double e = 1e-12;
     if (fabs(a.area - b.area) <= e * b.area && fabs(a.busiest - b.busiest) <= e * b.busiest &&
-        fabs(a.need - b.need) <= e * (double)p->T && a.owners == b.owners)
+        fabs(a.need - b.need) <= e * (double)p->T && a.owners == b.owners && fabs(a.blocks - b.blocks) <= e * R &&
+        fabs(a.most_blocks - b.most_blocks) <= e * R && fabs(a.spans - b.spans) <= e * R &&
+        fabs(a.most_spans - b.most_spans) <= e * R)
         return;
     fail_msg("layout %d, causal %d, window %lld, %lld, prefix %lld, Tq %lld, T %lld, R %d: area %.17g, busiest %.17g, "
-             "need %.17g, owners %g; rank by rank %.17g, %.17g, %.17g, %g", (int)p->layout.kind, p->mask.causal,
-             (long long)p->mask.left, (long long)p->mask.right, (long long)p->mask.prefix, (long long)p->Tq,
-             (long long)p->T, R, a.area, a.busiest, a.need, a.owners, b.area, b.busiest, b.need, b.owners);
+             "need %.17g, owners %g, blocks %.17g, %.17g, spans %.17g, %.17g; rank by rank %.17g, %.17g, %.17g, %g, "
+             "%.17g, %.17g, %.17g, %.17g", (int)p->layout.kind, p->mask.causal, (long long)p->mask.left,
+             (long long)p->mask.right, (long long)p->mask.prefix, (long long)p->Tq, (long long)p->T, R, a.area,
+             a.busiest, a.need, a.owners, a.blocks, a.most_blocks, a.spans, a.most_spans, b.area, b.busiest, b.need,
+             b.owners, b.blocks, b.most_blocks, b.spans, b.most_spans);
 }
 
 static void check_masks(int64_t T, int64_t Tq, int R)

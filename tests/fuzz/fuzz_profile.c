@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const double none[] = {p.latency_seconds,       p.node_latency_seconds, p.fp8_flops_per_second,
                                p.product_seconds,       p.attention_seconds,    p.fp8_attention_flops_per_second,
                                p.host_bytes_per_second, p.host_bytes,           p.memory_bytes,
-                               p.attention_edge_keys,   p.unhidden_share,       p.product_bytes_per_second};
+                               p.attention_edge_keys,   p.attention_row_keys,   p.in_place_share,
+                               p.unhidden_share,        p.product_bytes_per_second};
         for (size_t i = 0; i < sizeof rate / sizeof *rate; i++) FUZZ_CHECK(isfinite(rate[i]) && rate[i] > 0);
         for (size_t i = 0; i < sizeof none / sizeof *none; i++) FUZZ_CHECK(isfinite(none[i]) && none[i] >= 0);
         for (int i = 0; i < WEFT_PREC_COUNT; i++)

@@ -77,6 +77,30 @@ static void pairs_and_edges_are_charged(void **state)
     assert_at_most(fabs(sum - want), 1e-12 * want);
 }
 
+/* A row takes as long as some keys in each block: forward the parts of a block that the same rows see are one. */
+static void rows_are_charged(void **state)
+{
+    (void)state;
+    double sum = 0;
+    weft_charge r = rates(counting(&sum));
+    r.row_keys = 10;
+    weft_kern kern;
+    assert_ok(weft_kern_init_charge(&kern, &r));
+    const weft_attn_desc d = {.H = 2, .Hkv = 2, .D = 8, .Dv = 6, .group = 1, .scale = 1, .mask = {true, -1, -1, 0}};
+    const weft_attn_run run = {.threads = 1, .charge = kern.charge};
+    const weft_attn_pair pairs[] = {{0, 3, 50, 1, 1, 0, 7, 0, 1, 1, 0, 0},   /* the same three rows: */
+                                    {0, 3, 50, 1, 1, 7, 5, 20, 1, 1, 0, 0},
+                                    {3, 2, 60, 1, 1, 0, 7, 0, 1, 1, 0, 0},
+                                    {0, 3, 50, 1, 1, 0, 4, 90, 1, 1, 0, 0}}; /* behind the mask */
+    const double of_key = 2 * 2.0 * (8 + 6) / 2e3, keys = 3 * 7 + 3 * 5 + 2 * 7;
+    kern.op[WEFT_PREC_F32].attn.forward(&d, &(weft_attn_fwd_io){nowhere, nowhere, nowhere, 16, 16, 12, nowhere, nowhere,
+                                                                nowhere, 0}, pairs, 4, &run);
+    assert_at_most(fabs(sum - (keys + 10 * (3 + 2)) * of_key), 1e-12);
+    sum = 0;
+    kern.op[WEFT_PREC_F32].attn.backward(&d, &(weft_attn_bwd_io){0}, pairs, 4, &run);
+    assert_at_most(fabs(sum - r.backward_factor * (keys + 10 * (3 + 3 + 2)) * of_key), 1e-12);
+}
+
 static void rates_must_be_positive(void **state)
 {
     (void)state;
@@ -96,6 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_charged_by_visible_pairs),
         cmocka_unit_test(pairs_and_edges_are_charged),
+        cmocka_unit_test(rows_are_charged),
         cmocka_unit_test(rates_must_be_positive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,7 @@ static weft_profile odd(void)
     p.buffer_bytes = (1 << 20) + 3;
     p.collective_factor = 1.0 / 3;
     p.attention_pair_seconds[WEFT_PREC_F32] = 1e-9 / 3;
-    p.attention_edge_keys = 190.0 / 3;
+    p.attention_edge_keys = 190.0 / 3, p.attention_row_keys = 100.0 / 3, p.in_place_share = 1.0 / 3;
     p.product_bytes_per_second = 5e10 / 3;
     p.unhidden_share = 1.0 / 7;
     snprintf(p.name, sizeof p.name, "odd \"\xc3\xa4\" %d", 7);
@@ -64,8 +64,8 @@ static void same(const weft_profile *a, const weft_profile *b)
     SAME(backward_factor), SAME(node_ranks), SAME(node_latency_seconds), SAME(node_bytes_per_second);
     SAME(fp8_flops_per_second), SAME(fp8_attention_flops_per_second), SAME(product_seconds), SAME(attention_seconds);
     SAME(element_bytes_per_second), SAME(memory_bytes), SAME(host_bytes_per_second), SAME(host_bytes);
-    SAME(buffer_bytes), SAME(collective_factor), SAME(attention_edge_keys), SAME(product_bytes_per_second);
-    SAME(unhidden_share);
+    SAME(buffer_bytes), SAME(collective_factor), SAME(attention_edge_keys), SAME(attention_row_keys);
+    SAME(in_place_share), SAME(unhidden_share), SAME(product_bytes_per_second);
     for (int i = 0; i < WEFT_PREC_COUNT; i++)
         SAME(flops_per_second[i]), SAME(product_flops_per_second[i]), SAME(attention_pair_seconds[i]);
 #undef SAME
@@ -159,7 +159,8 @@ static void what_is_missing_has_the_value_that_is_stated(void **state)
     assert_true(p.fp8_flops_per_second == 0 && p.fp8_attention_flops_per_second == 0 && p.product_seconds == 0);
     assert_true(p.attention_seconds == 0 && p.memory_bytes == 0 && p.host_bytes_per_second == 0);
     assert_true(p.host_bytes == 0 && p.buffer_bytes == 0 && p.product_bytes_per_second == 0);
-    assert_true(p.attention_pair_seconds[WEFT_PREC_F32] == 0 && p.attention_edge_keys == 0 && p.unhidden_share == 0);
+    assert_true(p.attention_pair_seconds[WEFT_PREC_F32] == 0 && p.attention_edge_keys == 0 &&
+                p.attention_row_keys == 0 && p.in_place_share == 0 && p.unhidden_share == 0);
 }
 
 static void source_is(const char *key, const char *expected)

@@ -163,7 +163,7 @@ static void operands_may_move_besides_the_operations(void **state)
     assert_true(both > 1.05 * operations);
 }
 
-/* What a pair takes besides its operations, and keys in vain where a row ends: once, twice with a window. */
+/* What a pair takes besides its operations, and keys in vain where a row ends: once, twice with a window; a row. */
 static void pairs_and_edges_take_time(void **state)
 {
     (void)state;
@@ -175,6 +175,9 @@ static void pairs_and_edges_take_time(void **state)
     near(time_of(&p, &a, &alone).seconds[WEFT_TIME_ATTENTION], layers * area * 1e-9, 1e-12, "pairs");
     p.attention_edge_keys = 60;
     near(time_of(&p, &a, &alone).seconds[WEFT_TIME_ATTENTION], layers * (area + 60 * 1000) * 1e-9, 1e-12, "edges");
+    p.attention_row_keys = 30;
+    near(time_of(&p, &a, &alone).seconds[WEFT_TIME_ATTENTION], layers * (area + 90 * 1000) * 1e-9, 1e-12, "rows");
+    p.attention_row_keys = 0;
     c.window = 101; /* a query sees itself and 100 keys before it */
     near(time_of(&p, &a, &alone).seconds[WEFT_TIME_ATTENTION],
          layers * (100.0 * 101 / 2 + 900 * 101 + 2 * 60 * 1000) * 1e-9, 1e-3, "two edges"); /* the area by 32 samples */

@@ -2,10 +2,12 @@
  * a clock. With them the simulator runs the real context-parallel code at sizes that no machine here has.
  *
  * Attention: visible pairs x H x 2 (D + Dv) operations forward, at the rate of the precision, and what each pair takes
- * besides; where a mask cuts a block, every row of it computes a few keys in vain. backward_factor times as long
- * backward. Copies, sums and the like: bytes read and written, at the rate of copies. Not charged, because they
- * are O(rows) where attention is O(rows^2): starting and finishing a row's state, delta.
+ * besides; where a mask cuts a block, every row of it computes a few keys in vain, and each row takes as long as some
+ * keys in each block. backward_factor times as long backward. Copies, sums and the like: bytes read and written, at the
+ * rate of copies. Not charged, because they are O(rows) where attention is O(rows^2): starting and finishing a row's
+ * state, delta.
  * Operations of a model outside attention have no such form; their entries are NULL. */
+#include "kern/attention/attention_impl.h"
 #include "kern/kern_impl.h"
 
 #include <math.h>
@@ -21,20 +23,44 @@ static void charge(const weft_attn_run *run, double seconds)
 
 /* Visible pairs and those that are computed in vain: rows of a block that the mask cuts run over its edge, as far as
  * the block goes. */
-static double computed(const weft_attn_run *run, const weft_mask *mask, const weft_attn_pair *pair)
+static double keys_of(const weft_attn_run *run, const weft_mask *mask, const weft_attn_pair *pair)
 {
     const double area = (double)weft_attn_area(mask, pair), all = (double)pair->nq * (double)pair->nk;
     return area > 0 ? area + fmin((double)pair->nq * run->charge->edge_keys, all - area) : 0;
 }
 
-static void work(const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n, const weft_attn_run *run, weft_prec p,
-                 double factor)
+/* n pairs that see the same queries, whose state stays where it is from one to the next. */
+static double computed(const weft_attn_run *run, const weft_mask *mask, const weft_attn_pair *pairs, int64_t n)
+{
+    double keys = 0;
+    for (int64_t i = 0; i < n; i++) keys += keys_of(run, mask, &pairs[i]);
+    return keys > 0 ? keys + (double)pairs->nq * run->charge->row_keys : 0;
+}
+
+static void work(const weft_attn_desc *d, const weft_attn_run *run, weft_prec p, double keys)
 {
     const double one = 2.0 * (d->D + d->Dv) / run->charge->flops_per_second[p] + run->charge->pair_seconds[p];
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += computed(run, &d->mask, &pairs[i]);
-    charge(run, factor * sum * d->H * one);
+    charge(run, keys * d->H * one);
     if (run->poll) run->poll(run->poll_ud);
+}
+
+static void forward(const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n, const weft_attn_run *run,
+                    weft_prec p)
+{
+    double keys = 0;
+    for (int64_t i = 0, together; i < n; i += together) {
+        together = weft_attn_run_of(&pairs[i], n - i);
+        keys += computed(run, &d->mask, &pairs[i], together);
+    }
+    work(d, run, p, keys);
+}
+
+static void backward(const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n, const weft_attn_run *run,
+                     weft_prec p)
+{
+    double keys = 0;
+    for (int64_t i = 0; i < n; i++) keys += computed(run, &d->mask, &pairs[i], 1);
+    work(d, run, p, run->charge->backward_factor * keys);
 }
 
 #define EACH_PRECISION(suffix, prec) \
@@ -42,13 +68,13 @@ static void work(const weft_attn_desc *d, const weft_attn_pair *pairs, int64_t n
                                  int64_t n, const weft_attn_run *run) \
     { \
         (void)io; \
-        work(d, pairs, n, run, prec, 1); \
+        forward(d, pairs, n, run, prec); \
     } \
     static void backward_##suffix(const weft_attn_desc *d, const weft_attn_bwd_io *io, const weft_attn_pair *pairs, \
                                   int64_t n, const weft_attn_run *run) \
     { \
         (void)io; \
-        work(d, pairs, n, run, prec, run->charge->backward_factor); \
+        backward(d, pairs, n, run, prec); \
     }
 EACH_PRECISION(f64, WEFT_PREC_F64)
 EACH_PRECISION(f32, WEFT_PREC_F32)
