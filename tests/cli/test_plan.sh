@@ -16,13 +16,13 @@ good bench profile --cp 3 --threads 1 --repeats 1 --format jsonl --out "$tmp/thr
 python3 - "$tmp/stdout" "$tmp/three.json" <<'PY' || fail "bench profile: $(cat "$tmp/stdout")"
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
-none = {"attention_edge_keys", "product_bytes_per_second", "unhidden_share"}  # 0: there is none
+none = {"attention_row_keys", "attention_edge_keys", "product_bytes_per_second", "unhidden_share"}  # 0: there is none
 p = json.load(open(sys.argv[2]))
 for r in rows:
     value = p[r["key"]][r["precision"]] if r["precision"] else p[r["key"]]
     assert abs(r["value"] - value) <= 1e-8 * abs(value), (r, value)
     assert r["value"] > 0 or r["key"] in none or r["key"].endswith("_seconds"), r
-assert len(rows) == 4 + 4 + 1 + 1 + 4 + 10 and p["sources"]["name"].startswith("3 ranks"), rows
+assert len(rows) == 4 + 4 + 2 + 1 + 4 + 11 and p["sources"]["name"].startswith("3 ranks"), rows
 assert p["product_seconds"] < 0.1 and p["attention_seconds"] < 0.1, p
 PY
 refused 'did you mean "profile"' bench profil
