@@ -158,8 +158,9 @@ static void print_row(const comparison *c, const weft_table *t, const weft_world
         {.count = weft_world_ctx(world)->threads}, {.text = e == b->e && w == b->way ? "*" : ""}, {.text = e->strategy},
         {.text = weft_layout_text(e->layout, layout, sizeof layout)}, {.text = e->overlap ? "on" : "off"},
         {.text = of[0].name}, {.real = seconds}, {.real = least_seconds(c, of)}, {.real = e->planned},
-        {.real = seconds / b->seconds}, {.real = exposed}, {.real = exposed / seconds}, {.real = median(c, of, FLIGHT) / seconds},
-        {.real = (double)e->bytes}, {.count = e->messages}, {.count = (int64_t)e->pool}};
+        {.real = seconds / b->seconds}, {.real = exposed}, {.real = exposed / seconds},
+        {.real = median(c, of, FLIGHT) / seconds}, {.real = (double)e->bytes}, {.count = e->messages},
+        {.count = (int64_t)e->pool}};
     weft_table_row(t, cells);
 }
 
