@@ -45,6 +45,7 @@ EXCEPTIONS = [
     (r"for i in .* ctest .*", "runs the suite that this test is part of, three times"),
     (r"tools/mutants\.sh .*", "a build of its own; make mutants"),
     (r"build/weft train (?!.*(--data|\.yaml)).*", "an option in a sentence, without data"),
+    (r"bench/predict\.py .*", "half an hour; cli.predict_long runs it in small"),
     (r"python3 bench/layouts\.py .*", "tables of measurements, minutes each; cli.marks tests what reads them"),
 ]
 
