@@ -159,7 +159,7 @@ static void all_masks_and_layouts(void **state)
 {
     (void)state;
     static const int64_t T[] = {33, 1001, 4096};
-    static const int R[] = {1, 2, 3, 7, 64, 257};
+    static const int R[] = {1, 2, 3, 7, 64, 129};
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 6; k++) check_masks(T[i], T[i], R[k]);
     check_masks(1001, 37, 7);
