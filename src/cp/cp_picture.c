@@ -95,25 +95,12 @@ static double need_of(const weft_cp_problem *p, int R, int r, double *owners)
 
 /* ---- of all ranks ---------------------------------------------------------------------------------------- */
 
-typedef struct share { double area, need, owners, blocks, spans; } share; /* what of the picture is one rank's */
-
-/* Of how many owners, and in how many parts, a rank's rows see keys, on average. Both chunks of an owner are two parts,
- * but for those that meet in the middle of the sequence. */
-static void add_blocks(const weft_cp_problem *p, int R, span q, share *x)
-{
-    double end, begin = chunks_seen(p, R, visible_span(p, q), &end), of_rank = length(q) * R / (double)p->Tq;
-    const bool both = chunks_of(p->layout) == 2 && begin < R && end > R; /* sides of the middle */
-    x->spans += of_rank * (end - begin - both);
-    x->blocks += of_rank * (both ? fmax(R - begin, end - R) : end - begin);
-}
+typedef struct share { double area, need, owners; } share; /* what of the picture is one rank's */
 
 static share share_of(const weft_cp_problem *p, int R, int r)
 {
     share x = {0};
-    for (int c = 0; c < chunks_of(p->layout); c++) {
-        x.area += area_of(p, query_chunk(p, R, r, c));
-        add_blocks(p, R, query_chunk(p, R, r, c), &x);
-    }
+    for (int c = 0; c < chunks_of(p->layout); c++) x.area += area_of(p, query_chunk(p, R, r, c));
     x.need = need_of(p, R, r, &x.owners);
     return x;
 }
@@ -124,36 +111,28 @@ static void add_run(const weft_cp_problem *p, int R, int first, int n, weft__cp_
     const share a = share_of(p, R, first), b = n > 1 ? share_of(p, R, first + n - 1) : a;
     x->area += n * (a.area + b.area) / 2;
     x->need += n * (a.need + b.need) / 2 / R;
-    x->most_blocks = fmax(x->most_blocks, fmax(a.blocks, b.blocks));
-    x->most_spans = fmax(x->most_spans, fmax(a.spans, b.spans));
-    x->blocks += n * (a.blocks + b.blocks) / 2 / R;
-    x->spans += n * (a.spans + b.spans) / 2 / R;
     x->owners = fmax(x->owners, fmax(a.owners, b.owners));
     *most = fmax(*most, fmax(a.area, b.area));
 }
 
 /* Everything that a rank's share is made of ends at one of these places, each of which is a line in the number of the
  * rank: bounds of chunks, of what they see, and of the sequence. */
-enum { ENDS_MAX = 2 * 11 + 7, CUTS_MAX = 4 * ENDS_MAX * ENDS_MAX };
+enum { ENDS_MAX = 2 * 8 + 5, CUTS_MAX = 4 * ENDS_MAX * ENDS_MAX };
 
 static int ends_of(const weft_cp_problem *p, int R, int r, double end[ENDS_MAX])
 {
     const weft_mask *m = &p->mask;
-    const double middle = (double)p->T / 2; /* where the chunks of a rank are mirrored; and spans that reach as far */
     const double half = 0.5; /* what one query sees is asked for half a token to both sides of it (area_of) */
     int n = 0;
-    end[n++] = 0, end[n++] = middle, end[n++] = (double)p->T - half, end[n++] = (double)p->T;
-    if (m->causal && m->prefix > 0) {
-        end[n++] = (double)m->prefix - half, end[n++] = (double)m->prefix, end[n++] = (double)(p->T - m->prefix);
-    }
+    end[n++] = 0, end[n++] = (double)p->T - half, end[n++] = (double)p->T;
+    if (m->causal && m->prefix > 0) end[n++] = (double)m->prefix - half, end[n++] = (double)m->prefix;
     for (int c = 0; c < chunks_of(p->layout); c++) {
         const span q = query_chunk(p, R, r, c);
-        const double far = q.end + (double)weft_max_i64(m->right, 0);
-        end[n++] = q.begin, end[n++] = q.end, end[n++] = (double)p->T - far; /* its mirror image */
+        end[n++] = q.begin, end[n++] = q.end;
         if (m->left >= 0) end[n++] = q.begin - (double)m->left, end[n++] = q.begin - (double)m->left - half;
-        if (m->left >= 0) end[n++] = q.end - (double)m->left - half, end[n++] = q.begin - (double)m->left + middle;
+        if (m->left >= 0) end[n++] = q.end - (double)m->left - half;
         if (m->right >= 0) end[n++] = q.end + (double)m->right, end[n++] = q.end + (double)m->right + half;
-        if (m->right >= 0) end[n++] = q.begin + (double)m->right + half, end[n++] = q.end + (double)m->right - middle;
+        if (m->right >= 0) end[n++] = q.begin + (double)m->right + half;
     }
     return n;
 }
@@ -180,6 +159,31 @@ static int cuts_of(const weft_cp_problem *p, int R, int cut[CUTS_MAX])
     return n;
 }
 
+/* Of how many owners, and in how many parts, a rank's rows see keys, on average. Both chunks of an owner are two parts,
+ * but for those that meet in the middle of the sequence. */
+static void blocks_of(const weft_cp_problem *p, int R, int r, double *blocks, double *spans)
+{
+    *blocks = *spans = 0;
+    for (int c = 0; c < chunks_of(p->layout); c++) {
+        const span q = query_chunk(p, R, r, c);
+        double end, begin = chunks_seen(p, R, visible_span(p, q), &end), of_rank = length(q) * R / (double)p->Tq;
+        const bool both = chunks_of(p->layout) == 2 && begin < R && end > R; /* sides of the middle */
+        *spans += of_rank * (end - begin - both);
+        *blocks += of_rank * (both ? fmax(R - begin, end - R) : end - begin);
+    }
+}
+
+/* All ranks are looked at: they take less together than one rank's area. */
+static void add_blocks(const weft_cp_problem *p, int R, weft__cp_picture *x)
+{
+    for (int r = 0; r < R; r++) {
+        double blocks, spans;
+        blocks_of(p, R, r, &blocks, &spans);
+        x->blocks += blocks / R, x->spans += spans / R;
+        x->most_blocks = fmax(x->most_blocks, blocks), x->most_spans = fmax(x->most_spans, spans);
+    }
+}
+
 /* Few ranks are looked at, whatever their number; all of them where queries are not the keys' own: the chunks of both
  * differ in length then, and what touches how many of the other moves by steps. */
 static weft__cp_picture picture_of_chunks(const weft_cp_problem *p, int R)
@@ -197,6 +201,7 @@ static weft__cp_picture picture_of_chunks(const weft_cp_problem *p, int R)
     if (p->Tq == p->T && first < R) add_run(p, R, first, R - first, &x, &most);
     for (int r = first; r < R && p->Tq != p->T; r++) add_run(p, R, r, 1, &x, &most);
     x.busiest = x.area > 0 ? most * R / x.area : 1;
+    add_blocks(p, R, &x);
     return x;
 }
 
