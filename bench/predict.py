@@ -190,7 +190,8 @@ def orders(o, folder, out):
 def document(o, lines):
     head = ["# Predicted and measured", "",
             "Made by `bench/predict.py --write docs/predicted.md`: the machine is calibrated, then steps are measured,",
-            "in one run. How the time is predicted: [plan.md](maths/plan.md).", "",
+            "in one run. How the time is predicted: [plan.md](maths/plan.md). Times are medians over the rounds, and the ratio is",
+            "the median of the rounds' ratios: each round has a calibration of its own.", "",
             f"Measured on: {harness.cpu()}, {len(os.sched_getaffinity(0))} cores; {o.rounds} rounds, {o.length} "
             "tokens.", ""]
     with open(o.write, "w") as f:

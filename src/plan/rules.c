@@ -147,7 +147,7 @@ static void memory_rule(judging *j)
     SAY(v->own, "%s", weft_format_bytes(own, buf, sizeof buf));
     agrees_if(v, fabs(says / own - 1) < 0.1);
     if (v->verdict == WEFT_RULE_DIFFERS)
-        SAY(v->because, "it has no gradients and moments (%s here), and one layer's activations",
+        SAY(v->because, "it leaves out gradients and moments (%s here), and all activations but one layer's",
             weft_format_bytes((double)(j->best->memory.bytes[WEFT_MEMORY_GRADIENTS] +
                                        j->best->memory.bytes[WEFT_MEMORY_MOMENTS]), buf, sizeof buf));
 }
@@ -195,7 +195,7 @@ static void ring_hides(judging *j)
     SAY(v->own, "%.0f tokens, %.0f %% hides", tokens, 100 * hidden);
     agrees_if(v, (tokens >= least) == (hidden > 0.95));
     if (v->verdict == WEFT_RULE_DIFFERS)
-        SAY(v->because, "latency: %d messages of %.1f us a layer", cp - 1,
+        SAY(v->because, "latency: %d message%s of %.1f us a layer", cp - 1, cp > 2 ? "s" : "",
             1e6 * (j->s->ask->profile->node_latency_seconds));
 }
 
