@@ -50,8 +50,8 @@ static const struct key { /* in the order in which they are written */
             RATE(host_bytes_per_second, OR_NONE),
             RATE(host_bytes, OR_NONE),
             FIELD(buffer_bytes, BYTES, OR_NONE, 64 << 10, (double)(1LL << 40)),
-            FIELD(in_place_share, REAL, OR_NONE, 1e-3, 1),
-            FIELD(unhidden_share, REAL, OR_NONE, 1e-3, 1),
+            FIELD(in_place_share, REAL, OR_NONE, 0, 1),
+            FIELD(unhidden_share, REAL, OR_NONE, 0, 1),
             FIELD(collective_factor, REAL, OPTIONAL, 1e-3, 1)};
 #undef RATE
 #undef FIELD

@@ -101,6 +101,17 @@ static void refused(const char *from, const char *to, const char *message)
     assert_memory_equal(&p, &before, sizeof p); /* outputs are set on success only */
 }
 
+/* What bench profile measures of an exchange that hides almost whole is a share like any other. */
+static void small_shares_are_shares(void **state)
+{
+    (void)state;
+    weft_profile p = odd(), q;
+    p.in_place_share = 1e-7, p.unhidden_share = 1e-9;
+    assert_ok(weft_profile_write(&p, path));
+    assert_ok(weft_profile_read(&q, path));
+    assert_true(q.in_place_share == p.in_place_share && q.unhidden_share == p.unhidden_share);
+}
+
 static void what_is_wrong_is_named(void **state)
 {
     (void)state;
@@ -309,6 +320,7 @@ int main(void)
     close(fd);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_profile_survives_a_file),
+        cmocka_unit_test(small_shares_are_shares),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(what_is_no_profile_is_refused),
         cmocka_unit_test(what_is_missing_has_the_value_that_is_stated),
