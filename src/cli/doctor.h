@@ -44,6 +44,7 @@ void weft_doctor_memory(weft_doctor *d); /* doctor_memory.c */
 void weft_doctor_limits(weft_doctor *d);
 void weft_doctor_shared(weft_doctor *d);
 void weft_doctor_pages(weft_doctor *d);
+bool weft_doctor_binds(void);               /* whether OMP_PROC_BIND has OpenMP bind this process as it starts */
 void weft_doctor_variables(weft_doctor *d); /* doctor_variables.c */
 void weft_doctor_library(weft_doctor *d); /* doctor_kernels.c */
 void weft_doctor_kernels(weft_doctor *d);

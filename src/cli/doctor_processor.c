@@ -172,9 +172,12 @@ static void tell_allowed(weft_doctor *d)
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     char mend[96];
     if (online <= d->share.cores) return;
-    if (d->launched) snprintf(mend, sizeof mend, "mpirun --bind-to none (MPICH: -bind-to none) weft ...");
+    if (weft_doctor_binds()) snprintf(mend, sizeof mend, "unset OMP_PROC_BIND");
+    else if (d->launched) snprintf(mend, sizeof mend, "mpirun --bind-to none (MPICH: -bind-to none) weft ...");
     else snprintf(mend, sizeof mend, "taskset -c 0-%ld weft ...", online - 1);
-    const char *why = d->launched ? "by its launcher" : "by taskset, a job, or a container's cpuset";
+    const char *why = weft_doctor_binds() ? "OpenMP has bound it as it started"
+                      : d->launched       ? "by its launcher"
+                                          : "by taskset, a job, or a container's cpuset";
     weft_doctor_add(d, WEFT_DOCTOR_NOTE, "cores", mend, "this process may use %d of %ld processors (%s)",
                     d->share.cores, online, why);
 }

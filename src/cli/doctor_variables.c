@@ -102,6 +102,12 @@ static int tell_table(weft_doctor *d)
     return told;
 }
 
+bool weft_doctor_binds(void)
+{
+    const char *bind = getenv("OMP_PROC_BIND");
+    return bind && strcmp(bind, "false") && strcmp(bind, "FALSE");
+}
+
 /* The two that the ranks and threads asked for decide about. */
 static int tell_openmp(weft_doctor *d)
 {
@@ -118,7 +124,7 @@ static int tell_openmp(weft_doctor *d)
              fits_here ? "so many threads for each rank" : "so many threads for each rank are more than processors");
         told++;
     }
-    if (!bind || !strcmp(bind, "false") || !strcmp(bind, "FALSE")) return told;
+    if (!weft_doctor_binds()) return told;
     const bool harmless = s->pinned || s->ranks == 1;
     tell(d, harmless ? WEFT_DOCTOR_NOTE : WEFT_DOCTOR_LOOK, "OMP_PROC_BIND", bind,
          harmless ? "threads are bound inside their rank's processors"

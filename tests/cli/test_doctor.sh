@@ -37,6 +37,7 @@ unset OMP_NUM_THREADS GOMP_CPU_AFFINITY OMPI_MCA_btl NCCL_DEBUG UCX_TLS MPICH_AS
 line look cores "128 ranks x 4 threads are 512"
 line look variables "OMP_NUM_THREADS=4"
 line look variables "GOMP_CPU_AFFINITY=0"
+[ "$(nproc)" -lt 2 ] || line note cores "OpenMP has bound it as it started"
 line look variables "OMP_PROC_BIND=close"
 line look variables "MPICH_ASYNC_PROGRESS=1"
 line look variables "WEFT_FAULT="
