@@ -75,6 +75,16 @@ static void pairs_and_edges_are_charged(void **state)
                                                                 nowhere, 0}, pairs, 4, &run);
     const double want = computed * 3 * (2.0 * (8 + 6) / 2e3 + 0.25);
     assert_at_most(fabs(sum - want), 1e-12 * want);
+    /* a window has two edges: here both, the first alone, and none */
+    const weft_attn_desc window = {.H = 3, .Hkv = 1, .D = 8, .Dv = 6, .group = 3, .scale = 1, .mask = {true, 9, -1, 0}};
+    const weft_attn_pair two[] = {{0, 33, 0, 1, 1, 0, 33, 0, 1, 1, 0, 0},
+                                  {33, 20, 40, 1, 1, 33, 20, 20, 1, 1, 0, 0},
+                                  {53, 2, 60, 1, 1, 53, 3, 56, 1, 1, 0, 0}};
+    const double keys = (10 * 33 - 45 + 2 * 2 * 33) + (45 + 2 * 20) + 6;
+    sum = 0;
+    kern.op[WEFT_PREC_F32].attn.forward(&window, &(weft_attn_fwd_io){nowhere, nowhere, nowhere, 24, 8, 6, nowhere,
+                                                                     nowhere, nowhere, 0}, two, 3, &run);
+    assert_at_most(fabs(sum - keys * 3 * (2.0 * (8 + 6) / 2e3 + 0.25)), 1e-9);
 }
 
 /* A row takes as long as some keys in each block: forward the parts of a block that the same rows see are one. */

@@ -21,12 +21,22 @@ static void charge(const weft_attn_run *run, double seconds)
 
 /* ---- attention ------------------------------------------------------------------------------------------ */
 
-/* Visible pairs and those that are computed in vain: rows of a block that the mask cuts run over its edge, as far as
+/* Edges of the mask that cut a block: where queries begin to see, and where they end. */
+static int edges_in(const weft_mask *mask, const weft_attn_pair *pair, int64_t all)
+{
+    if (mask->left < 0) return 1;
+    const weft_mask begin = {false, mask->left, -1, 0}, end = {mask->causal, -1, mask->right, mask->prefix};
+    return (weft_attn_area(&begin, pair) < all) + (weft_attn_area(&end, pair) < all);
+}
+
+/* Visible pairs and those that are computed in vain: rows of a block that the mask cuts run over its edges, as far as
  * the block goes. */
 static double keys_of(const weft_attn_run *run, const weft_mask *mask, const weft_attn_pair *pair)
 {
-    const double area = (double)weft_attn_area(mask, pair), all = (double)pair->nq * (double)pair->nk;
-    return area > 0 ? area + fmin((double)pair->nq * run->charge->edge_keys, all - area) : 0;
+    const int64_t area = weft_attn_area(mask, pair), all = pair->nq * pair->nk; /* of one block's rows */
+    if (area == 0 || area == all || !(run->charge->edge_keys > 0)) return (double)area;
+    const double in_vain = (double)pair->nq * run->charge->edge_keys;
+    return (double)area + fmin(edges_in(mask, pair, all) * in_vain, (double)(all - area));
 }
 
 /* n pairs that see the same queries, whose state stays where it is from one to the next. */
