@@ -6,7 +6,7 @@ static void plans_are_what_steps_come_to(void **state)
 {
     enum { FEW = 5 };
     (void)state;
-    for (int i = 0; i < FEW; i += test_every(2)) check_layout(layouts[i], i == 0);
+    for (int i = 0; i < FEW; i += test_every(FEW)) check_layout(layouts[i], i == 0);
 }
 
 int main(void)
