@@ -48,7 +48,7 @@ CASES = ["T={T} H=8/4 D=32 causal", "T={T} H=8/4 D=32 causal window=512", "T={ha
 CP_STRATEGIES = "pcp,ring,pairwise,dcp"
 CP_LAYOUTS = "zigzag,contiguous,striped"
 RANKS = (2, 4)
-TURNS = 9  # of a round
+TURNS = 5  # of a round
 BEST = 6
 PAIRS = list(itertools.combinations(range(BEST), 2))
 EQUAL = 0.01  # below what the model can tell (docs/user/plan.md), and what anybody would choose by
