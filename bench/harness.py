@@ -29,17 +29,6 @@ def run(command):
     return done.stdout.splitlines()
 
 
-def run_or_none(command):
-    """The line of JSON that a program prints; None when it refuses (status 2); ends this one when it fails."""
-    command = [str(x) for x in command]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode == 2:
-        return None
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: {done.stderr.strip() or f'status {done.returncode}'}")
-    return json.loads(done.stdout)
-
-
 def weft(arguments, threads):
     """One dictionary per result of `weft bench`."""
     lines = run([program(), "bench", *arguments, "--format", "jsonl", "--threads", threads])

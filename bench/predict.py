@@ -139,7 +139,7 @@ def times(o, folder, out):
 
 
 def fastest(predicted):
-    """The BEST names with least seconds. One group of heads that has all ranks is the same plan in every layout: once."""
+    """The BEST names with least seconds. A group of heads that has all ranks is one plan, whatever the layout: once."""
     kept, seen = [], set()
     for name, seconds in sorted(predicted.items(), key=lambda x: x[1]):
         plan = (name.split(",")[0] if name.startswith("dcp") else name, f"{seconds:.4g}")
@@ -163,7 +163,8 @@ def order(case, ranks, threads, rounds, out):
     for name, seconds in zip(best, values):
         out.append(f"| {name} | {1e3 * predicted[name]:.2f} | {1e3 * min(seconds):.2f} | "
                    f"{1e3 * statistics.median(seconds):.2f} | {harness.spread(seconds):.1%} |")
-    said = f"{apart[0]} of {len(PAIRS)} pairs are predicted to differ by more than {EQUAL:.0%}, {apart[1]} do as measured"
+    said = (f"{apart[0]} of {len(PAIRS)} pairs are predicted to differ by more than {EQUAL:.0%}, "
+            f"{apart[1]} do as measured")
     verdict = "no order to tell" if tau is None else f"Kendall's tau-b {tau:.2f}"
     out += ["", f"{said}: {verdict}."]
     return tau is None or tau >= TAU
@@ -173,8 +174,9 @@ def orders(o, folder, out):
     """Each round calibrates anew, and measures all cases."""
     cores, cases = len(os.sched_getaffinity(0)), [c.format(T=o.length, half=o.length // 2) for c in CASES]
     out += ["", "## The order of strategies", "",
-            f"Measured: the least of all rounds and their {TURNS} turns, because a shared machine only ever adds time. Two that differ by less "
-            f"than {EQUAL:.0%} are ties, and so are measured ones whose order is another one in every other round."]
+            f"Measured: the least of all rounds and their {TURNS} turns, because a shared machine only ever adds time. "
+            f"Two that differ by less than {EQUAL:.0%} are ties, and so are measured ones whose order is another "
+            "one in every other round."]
     good = 0
     for ranks in RANKS:
         threads, rounds = max(1, cores // ranks), {case: [] for case in cases}
@@ -190,8 +192,8 @@ def orders(o, folder, out):
 def document(o, lines):
     head = ["# Predicted and measured", "",
             "Made by `bench/predict.py --write docs/predicted.md`: the machine is calibrated, then steps are measured,",
-            "in one run. How the time is predicted: [plan.md](maths/plan.md). Times are medians over the rounds, and the ratio is",
-            "the median of the rounds' ratios: each round has a calibration of its own.", "",
+            "in one run. How the time is predicted: [plan.md](maths/plan.md). Times are medians over the rounds,",
+            "and the ratio is the median of the rounds' ratios: each round has a calibration of its own.", "",
             f"Measured on: {harness.cpu()}, {len(os.sched_getaffinity(0))} cores; {o.rounds} rounds, {o.length} "
             "tokens.", ""]
     with open(o.write, "w") as f:

@@ -245,7 +245,7 @@ typedef struct weft__cp_picture { /* of one sequence on R context ranks */
 } weft__cp_picture;
 /* Edges of the mask at which each row ends: 0, 1 (causal), 2 (a window). Pure. */
 int weft__cp_mask_edges(const weft_mask *mask);
-/* Stripes of U ranks of a head group are one. Takes as long for many ranks as for few while Tq == T. Pure. */
+/* Stripes of U ranks of a head group are one. Areas take as long for many ranks as for few while Tq == T. Pure. */
 weft__cp_picture weft__cp_picture_of(const weft_cp_problem *problem, int R, int U);
 
 /* Segments of all ranks, of queries or of keys, at most. */

@@ -60,12 +60,10 @@ static double area_of(const weft_cp_problem *p, span q)
     return sum;
 }
 
-static double chunk_width(const weft_cp_problem *p, int R) { return (double)p->T / (chunks_of(p->layout) * R); }
-
 /* Chunks of keys that queries see any of: [first, *end). */
 static double chunks_seen(const weft_cp_problem *p, int R, span seen, double *end)
 {
-    const double width = chunk_width(p, R);
+    const double width = (double)p->T / (chunks_of(p->layout) * R);
     *end = length(seen) > 0 ? ceil(seen.end / width - 1e-9) : 0;
     return length(seen) > 0 ? floor(seen.begin / width + 1e-9) : 0;
 }
@@ -173,7 +171,7 @@ static void blocks_of(const weft_cp_problem *p, int R, int r, double *blocks, do
     }
 }
 
-/* All ranks are looked at: they take less together than one rank's area. */
+/* All ranks are looked at, which is two spans for each: an area takes SAMPLES of them for a chunk. */
 static void add_blocks(const weft_cp_problem *p, int R, weft__cp_picture *x)
 {
     for (int r = 0; r < R; r++) {

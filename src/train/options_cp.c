@@ -110,6 +110,7 @@ weft_status weft_run_resolve_cp(weft_run *run, const weft_opts *opts, const weft
     if (o->profile) {
         weft_status st = weft_profile_find(&run->profile, o->profile);
         if (st < 0) return weft_fail_at(st, "--profile ");
+        if (!o->peer_memory) run->profile.in_place_share = 0;
         run->cp.profile = &run->profile;
         run->cp.buffer_bytes = weft_run_buffer_bytes(opts, o, &run->profile);
     }

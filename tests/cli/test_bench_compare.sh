@@ -28,6 +28,18 @@ for r in rows:
     if r["strategy"] == "pairwise" and r["layout"] == "contiguous":
         assert r["bytes"] == 3 * half, (r["bytes"], half)
 PY
+# what a profile says is read in place is sent where ranks are told not to
+sed 's/"node_ranks": 0/&, "in_place_share": 1/' "$WEFT_SRC/src/mesh/profiles/laptop.json" >"$tmp/near.json"
+for memory in peer-memory no-peer-memory; do
+  good bench cp --cp 2 --threads 1 --make "$case" --repeats 1 --strategies ring --format jsonl \
+    --profile "$tmp/near.json" --"$memory"
+  cp "$tmp/stdout" "$tmp/$memory"
+done
+python3 - "$tmp/peer-memory" "$tmp/no-peer-memory" <<'PY' || fail "--no-peer-memory and in_place_share"
+import json, sys
+near, sent = (json.loads(next(open(path)))["planned_seconds"] for path in sys.argv[1:])
+assert near < sent, (near, sent)
+PY
 good bench cp --cp 3 --threads 1 --make "$case" --repeats 1 --strategies ring,ulysses --no-async-cp-comm
 [ "$(grep -c 'zigzag *off' "$tmp/stdout")" = 1 ] && ! grep -q 'zigzag *on' "$tmp/stdout" ||
   fail "--no-async-cp-comm: $(cat "$tmp/stdout")"
